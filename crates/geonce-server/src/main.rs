@@ -1,0 +1,2 @@
+//! The `geonce` command.
+fn main() {}
