@@ -175,6 +175,13 @@ impl Error {
         self
     }
 
+    /// The same refusal at another place.
+    #[must_use]
+    pub(crate) fn at(mut self, pointer: String) -> Self {
+        self.0.pointer = pointer;
+        self
+    }
+
     /// The stable code.
     pub fn code(&self) -> Code {
         self.0.code

@@ -1,0 +1,232 @@
+//! Identity, version and scope: `g1` points 9 to 11, written as the tail of the canonical bytes.
+
+use crate::decimal::Decimal;
+use crate::geojson::Payload;
+use crate::jcs::{self, Writer};
+use crate::json::{Tag, Value};
+use crate::policy::{Field, Identity, Pointer, Policy};
+use crate::{Code, Error, Result};
+
+/// Members that tell about a delivery, not about the event. They are left out at the top of the payload, at the
+/// top of the Feature and in its `properties`.
+pub const IGNORED: [&str; 9] = [
+    "_meta",
+    "received_at",
+    "sent_at",
+    "request_id",
+    "delivery_id",
+    "delivery_attempt",
+    "attempt",
+    "retry_count",
+    "webhook_id",
+];
+
+/// Writes `,"identity":…,"scope":…,"spec":"g1"` and the version, up to the closing brace. A bare geometry
+/// (`None`) has no members to take an identity from.
+pub(crate) fn write(payload: Option<&Payload<'_>>, policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b",\"identity\":");
+    // A bare geometry in JSON has members, but none of them tell events apart.
+    let base = payload.filter(|payload| payload.feature.is_some() || policy.feature.is_some());
+    match &policy.identity {
+        Identity::Whole { ignore } => match base {
+            None => out.extend_from_slice(b"{}"),
+            Some(payload) => {
+                let skip = left_out(payload, ignore);
+                Writer { unicode: policy.unicode, skip: &skip }.value(payload.root, out)?;
+            }
+        },
+        Identity::Fields(fields) => {
+            write_fields(base.map(|payload| payload_base(payload, policy)), fields, policy, out)?
+        }
+    }
+    out.extend_from_slice(b",\"scope\":");
+    jcs::write_string(&policy.scope, out);
+    out.extend_from_slice(b",\"spec\":\"g1\"");
+    if let Some(pointer) = &policy.version {
+        out.extend_from_slice(b",\"version\":");
+        write_version(base.map(|payload| payload_base(payload, policy)), pointer, out)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+/// Pointers start at the payload where it is an envelope, at the Feature otherwise; without envelope these are one.
+fn payload_base<'a>(payload: &Payload<'a>, policy: &Policy) -> Value<'a> {
+    match (&policy.feature, payload.feature) {
+        (None, Some(feature)) => feature,
+        _ => payload.root,
+    }
+}
+
+/// The nodes a whole-payload identity leaves out.
+pub(crate) fn left_out(payload: &Payload<'_>, ignore: &[Pointer]) -> Vec<usize> {
+    let mut skip = Vec::with_capacity(16);
+    let object = payload.feature.or(payload.geometry).unwrap_or(payload.root);
+    skip_members(
+        object,
+        |name| matches!(name, "type" | "geometry" | "bbox" | "crs" | "links") || is_ignored(name),
+        &mut skip,
+    );
+    if payload.feature.is_none() {
+        skip_members(object, |name| matches!(name, "coordinates" | "geometries"), &mut skip);
+    }
+    if payload.root.at != object.at {
+        skip_members(payload.root, is_ignored, &mut skip);
+    }
+    skip.extend(ignore.iter().filter_map(|pointer| payload.root.at_tokens(pointer.tokens())).map(|value| value.at));
+    if let Some(properties) = payload.properties {
+        skip_members(properties, is_ignored, &mut skip);
+        if properties.members().all(|(_, value)| skip.contains(&value.at)) {
+            skip.push(properties.at);
+        }
+    }
+    skip
+}
+
+fn is_ignored(name: &str) -> bool {
+    IGNORED.contains(&name)
+}
+
+fn skip_members(object: Value<'_>, left_out: impl Fn(&str) -> bool, skip: &mut Vec<usize>) {
+    for (name, value) in object.members() {
+        let leave = match name.raw_string() {
+            Some((raw, false)) => left_out(raw),
+            _ => name.as_str().is_some_and(|name| left_out(&name)),
+        };
+        if leave {
+            skip.push(value.at);
+        }
+    }
+}
+
+/// An object from pointer text to value, in canonical order.
+fn write_fields(base: Option<Value<'_>>, fields: &[Field], policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
+    let writer = Writer { unicode: policy.unicode, skip: &[] };
+    let mut separator = b'{';
+    // Keyer::new has checked the policy; fields are few, so they are put in order each time they are written.
+    let mut order: Vec<&Field> = fields.iter().collect();
+    order.sort_unstable_by(|a, b| jcs::compare(a.at.as_str(), b.at.as_str()));
+    for field in order {
+        let Some(value) = base.and_then(|base| base.at_tokens(field.at.tokens())) else {
+            if field.optional {
+                continue;
+            }
+            return Err(Error::new(Code::IdentityMissing, field.at.as_str(), "the identity needs this value")
+                .hint("say optional if it may be absent"));
+        };
+        out.push(separator);
+        separator = b',';
+        jcs::write_string(field.at.as_str(), out);
+        out.push(b':');
+        match field.decimals {
+            None => writer.value(value, out).map_err(|e| e.under(field.at.as_str()))?,
+            Some(places) => write_rounded(value, places, field, out)?,
+        }
+    }
+    if separator == b'{' {
+        out.push(b'{');
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn write_rounded(value: Value<'_>, places: u8, field: &Field, out: &mut Vec<u8>) -> Result<()> {
+    let Some(decimal) = value.node().decimal() else {
+        return Err(Error::new(Code::IdentityType, field.at.as_str(), "decimals are declared, but this is no number"));
+    };
+    let rounded = decimal.round(places).even;
+    if rounded.unsigned_abs() >= crate::decimal::EXACT_DIGITS_BOUND {
+        let message = format!("the number is too large to be rounded to {places} decimals");
+        return Err(Error::new(Code::IdentityType, field.at.as_str(), message));
+    }
+    Decimal { negative: rounded < 0, digits: rounded.unsigned_abs(), exponent: -i32::from(places) }.write(out);
+    Ok(())
+}
+
+fn write_version(base: Option<Value<'_>>, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
+    let Some(value) = base.and_then(|base| base.at_tokens(pointer.tokens())) else {
+        return Err(Error::new(Code::VersionMissing, pointer.as_str(), "the payload has no version here"));
+    };
+    let start = out.len();
+    Writer { unicode: crate::policy::Unicode::Exact, skip: &[] }.value(value, out)?;
+    let ordered = match value.tag() {
+        Tag::Exact | Tag::Float => !out[start..].iter().any(|b| matches!(b, b'.' | b'e')),
+        Tag::String => value.as_str().is_some_and(|text| is_rfc3339(&text)),
+        _ => false,
+    };
+    if ordered {
+        return Ok(());
+    }
+    Err(Error::new(Code::VersionType, pointer.as_str(), "a version is an integer or an RFC 3339 time")
+        .hint("such as 17 or \"2026-11-15T08:00:00Z\""))
+}
+
+/// Whether `text` is a date-time of RFC 3339 section 5.6.
+fn is_rfc3339(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let number = |from: usize, to: usize| -> Option<u32> {
+        let digits = bytes.get(from..to)?;
+        digits.iter().all(u8::is_ascii_digit).then(|| digits.iter().fold(0, |n, d| n * 10 + u32::from(d - b'0')))
+    };
+    let read = || -> Option<bool> {
+        let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+        let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+        let marks = [4, 7, 10, 13, 16].map(|i| bytes[i].to_ascii_uppercase());
+        let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let days = match month {
+            2 => 28 + u32::from(leap),
+            4 | 6 | 9 | 11 => 30,
+            1..=12 => 31,
+            _ => 0,
+        };
+        let date = (1..=days).contains(&day);
+        let time = hour < 24 && minute < 60 && second <= 60;
+        let mut rest = 19;
+        if bytes.get(rest) == Some(&b'.') {
+            let digits = bytes[rest + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+            if digits == 0 {
+                return None;
+            }
+            rest += 1 + digits;
+        }
+        let zone = match bytes.get(rest)? {
+            b'Z' | b'z' => bytes.len() == rest + 1,
+            b'+' | b'-' => {
+                number(rest + 1, rest + 3)? < 24
+                    && bytes.get(rest + 3) == Some(&b':')
+                    && number(rest + 4, rest + 6)? < 60
+                    && bytes.len() == rest + 6
+            }
+            _ => false,
+        };
+        Some(marks == *b"--T::" && date && time && zone)
+    };
+    read().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_rfc3339;
+
+    #[test]
+    fn versions_are_times_of_rfc_3339() {
+        for good in ["2026-11-15T08:00:00Z", "2026-11-15t08:00:60.125+05:30", "2024-02-29T23:59:59z"] {
+            assert!(is_rfc3339(good), "{good}");
+        }
+        for bad in [
+            "",
+            "2026",
+            "2026-11-15",
+            "2026-11-15 08:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-11-15T24:00:00Z",
+            "2026-11-15T08:00:00",
+            "2026-11-15T08:00:00.Z",
+            "2026-11-15T08:00:00Zx",
+            "2026-13-01T00:00:00Z",
+            "é026-11-15T08:00:00Z",
+        ] {
+            assert!(!is_rfc3339(bad), "{bad}");
+        }
+    }
+}

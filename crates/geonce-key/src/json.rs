@@ -1,0 +1,815 @@
+//! Strict JSON (RFC 8259, RFC 7493) into a flat tape of nodes, in one pass over the bytes.
+//!
+//! What is on the tape is valid: UTF-8, no duplicate member after unescaping, no lone surrogate, finite
+//! numbers, depth and sizes within [`Limits`]. Numbers keep their exact decimal value. Nothing is copied: nodes
+//! point into the text.
+
+use crate::decimal::{Decimal, EXACT_DIGITS_BOUND, POW10};
+use crate::{Code, Error, Limits, Result};
+use std::borrow::Cow;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tag {
+    Null,
+    False,
+    True,
+    /// Few enough digits that the text is the shortest decimal: `value` × 10^`exponent`.
+    Exact,
+    /// Any other number: `value` holds the double's bits.
+    Float,
+    String,
+    Array,
+    Object,
+}
+
+/// One value of the tape, followed by its children. An object's children alternate names and values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    /// Digits, double bits, string length, or `count << 32 | index after the last child`.
+    value: u64,
+    /// Where the text of the value starts; for strings, after the quote.
+    start: u32,
+    exponent: i16,
+    pub(crate) tag: Tag,
+    /// Negative number, or string with escapes.
+    flag: bool,
+}
+
+impl Node {
+    /// The number's exact decimal value where it is short, or the shortest decimal of its double.
+    #[inline]
+    pub(crate) fn decimal(&self) -> Option<Decimal> {
+        match self.tag {
+            Tag::Exact => Some(Decimal { negative: self.flag, digits: self.value, exponent: i32::from(self.exponent) }),
+            Tag::Float => Some(Decimal::shortest(f64::from_bits(self.value))),
+            _ => None,
+        }
+    }
+
+    /// The grid value at `places` decimals of a number that has exactly so many: no rounding, no tie.
+    #[inline]
+    pub(crate) fn on_grid(&self, places: u8) -> Option<i64> {
+        if self.tag != Tag::Exact || self.exponent != -i16::from(places) {
+            return None;
+        }
+        let digits = self.value.cast_signed();
+        Some(if self.flag { -digits } else { digits })
+    }
+
+    /// Members or elements of a container.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        (self.value >> 32) as usize
+    }
+
+    #[inline]
+    fn end(&self, at: usize) -> usize {
+        match self.tag {
+            Tag::Array | Tag::Object => (self.value & 0xffff_ffff) as usize,
+            _ => at + 1,
+        }
+    }
+}
+
+/// Reads one JSON text into `nodes`, replacing what is there.
+pub(crate) fn parse<'a>(bytes: &'a [u8], limits: &Limits, nodes: &'a mut Vec<Node>) -> Result<Document<'a>> {
+    if bytes.len() > limits.bytes_max || u32::try_from(bytes.len()).is_err() {
+        let message = format!("the payload has {} bytes, more than {}", bytes.len(), limits.bytes_max);
+        return Err(Error::new(Code::LimitBytes, "", message));
+    }
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        return Err(Error::new(Code::JsonBom, "", "the text starts with a byte order mark")
+            .hint("save the file as UTF-8 without BOM"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|e| {
+        Error::new(Code::JsonUtf8, "", format!("the bytes are not UTF-8 from byte {} on", e.valid_up_to()))
+    })?;
+    nodes.clear();
+    let mut scanner = Scanner { bytes, at: 0, limits, nodes, names: Vec::new() };
+    scanner.skip_space();
+    scanner.value(0)?;
+    scanner.skip_space();
+    if scanner.at < bytes.len() {
+        let message = format!("something follows the JSON value at byte {}", scanner.at);
+        return Err(Error::new(Code::JsonTrailing, "", message));
+    }
+    Ok(Document { text, nodes })
+}
+
+/// A parsed text.
+pub(crate) struct Document<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) nodes: &'a [Node],
+}
+
+impl Document<'_> {
+    pub(crate) fn root(&self) -> Value<'_> {
+        Value { document: self, at: 0 }
+    }
+}
+
+/// One value of a document.
+#[derive(Clone, Copy)]
+pub(crate) struct Value<'a> {
+    document: &'a Document<'a>,
+    /// Index of the value's node; equal values of one document are told apart by it.
+    pub(crate) at: usize,
+}
+
+impl<'a> Value<'a> {
+    #[inline]
+    pub(crate) fn node(self) -> &'a Node {
+        &self.document.nodes[self.at]
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> Tag {
+        self.node().tag
+    }
+
+    /// The `i`-th child of an array whose earlier children are not containers.
+    #[inline]
+    pub(crate) fn child(self, i: usize) -> Value<'a> {
+        Value { document: self.document, at: self.at + 1 + i }
+    }
+
+    /// The value of the same document whose node is `at`.
+    #[inline]
+    pub(crate) fn sibling(self, at: usize) -> Value<'a> {
+        Value { document: self.document, at }
+    }
+
+    pub(crate) fn is_number(self) -> bool {
+        matches!(self.tag(), Tag::Exact | Tag::Float)
+    }
+
+    /// The value of a number as a double.
+    pub(crate) fn as_f64(self) -> Option<f64> {
+        match self.tag() {
+            Tag::Float => Some(f64::from_bits(self.node().value)),
+            Tag::Exact => {
+                let node = self.node();
+                let power = usize::from(node.exponent.unsigned_abs());
+                // Digits below 2^53 and a power of ten below 10^23 are doubles, so one division is exact.
+                let magnitude = if power <= 22 && node.exponent <= 0 {
+                    #[expect(clippy::cast_precision_loss, reason = "exact digits are below 10^15")]
+                    let digits = node.value as f64;
+                    digits / DOUBLE_POW10[power]
+                } else {
+                    return self.number_text().parse().ok();
+                };
+                Some(if node.flag { -magnitude } else { magnitude })
+            }
+            _ => None,
+        }
+    }
+
+    /// The text of a number, as written.
+    pub(crate) fn number_text(self) -> &'a str {
+        let rest = &self.document.text[self.node().start as usize..];
+        let end = rest.find(|c: char| !matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')).unwrap_or(rest.len());
+        &rest[..end]
+    }
+
+    /// A string as written between its quotes, and whether it has escapes.
+    #[inline]
+    pub(crate) fn raw_string(self) -> Option<(&'a str, bool)> {
+        let node = self.node();
+        if node.tag != Tag::String {
+            return None;
+        }
+        let start = node.start as usize;
+        #[expect(clippy::cast_possible_truncation, reason = "string lengths are below the text's, which fits 32 bits")]
+        let end = start + node.value as usize;
+        Some((&self.document.text[start..end], node.flag))
+    }
+
+    /// A string's characters.
+    pub(crate) fn as_str(self) -> Option<Cow<'a, str>> {
+        let (raw, escaped) = self.raw_string()?;
+        Some(if escaped { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) })
+    }
+
+    /// Whether this is the string `text`.
+    #[inline]
+    pub(crate) fn is_str(self, text: &str) -> bool {
+        match self.raw_string() {
+            Some((raw, false)) => raw == text,
+            Some((raw, true)) => unescape(raw) == text,
+            None => false,
+        }
+    }
+
+    /// The elements of an array; nothing for other values.
+    pub(crate) fn elements(self) -> impl Iterator<Item = Value<'a>> {
+        let count = if self.tag() == Tag::Array { self.node().count() } else { 0 };
+        let mut next = self.at + 1;
+        (0..count).map(move |_| {
+            let element = Value { document: self.document, at: next };
+            next = element.node().end(next);
+            element
+        })
+    }
+
+    /// The members of an object, as name and value; nothing for other values.
+    #[inline]
+    pub(crate) fn members(self) -> impl Iterator<Item = (Value<'a>, Value<'a>)> {
+        let count = if self.tag() == Tag::Object { self.node().count() } else { 0 };
+        let mut next = self.at + 1;
+        (0..count).map(move |_| {
+            let name = Value { document: self.document, at: next };
+            let value = Value { document: self.document, at: next + 1 };
+            next = value.node().end(next + 1);
+            (name, value)
+        })
+    }
+
+    /// The member of this name.
+    #[inline]
+    pub(crate) fn get(self, name: &str) -> Option<Value<'a>> {
+        self.members().find(|(n, _)| n.is_str(name)).map(|(_, value)| value)
+    }
+
+    /// The value at an already split JSON pointer.
+    pub(crate) fn at_tokens(self, tokens: &[String]) -> Option<Value<'a>> {
+        tokens.iter().try_fold(self, |value, token| match value.tag() {
+            Tag::Object => value.get(token),
+            Tag::Array => value.elements().nth(array_index(token)?),
+            _ => None,
+        })
+    }
+}
+
+/// An array index of RFC 6901 section 4: digits without a leading zero.
+fn array_index(token: &str) -> Option<usize> {
+    let canonical = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
+    if canonical { token.parse().ok() } else { None }
+}
+
+/// A member name as a pointer token with its slash (RFC 6901 section 3).
+pub(crate) fn pointer_token(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The characters of a string the scanner has accepted.
+pub(crate) fn unescape(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(slash) = rest.find('\\') {
+        out.push_str(&rest[..slash]);
+        let escape = rest.as_bytes()[slash + 1];
+        rest = &rest[slash + 2..];
+        match escape {
+            b'b' => out.push('\u{8}'),
+            b'f' => out.push('\u{c}'),
+            b'n' => out.push('\n'),
+            b'r' => out.push('\r'),
+            b't' => out.push('\t'),
+            b'u' => {
+                let mut code = u32::from_str_radix(&rest[..4], 16).unwrap_or(0);
+                rest = &rest[4..];
+                if (0xd800..0xdc00).contains(&code) {
+                    let low = u32::from_str_radix(&rest[2..6], 16).unwrap_or(0);
+                    code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+                    rest = &rest[6..];
+                }
+                out.push(char::from_u32(code).unwrap_or('\u{fffd}'));
+            }
+            other => out.push(char::from(other)),
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    limits: &'a Limits,
+    nodes: &'a mut Vec<Node>,
+    /// Indices of the member names of all open objects.
+    names: Vec<u32>,
+}
+
+const DOUBLE_POW10: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+
+/// Member counts up to which comparing all pairs of names is cheaper than sorting them.
+const PAIRWISE_MAX: usize = 12;
+
+impl Scanner<'_> {
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    #[inline]
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    #[cold]
+    fn unexpected(&self, wanted: &str) -> Error {
+        match self.peek() {
+            None => Error::new(Code::JsonIncomplete, "", format!("the text ends where {wanted} should follow")),
+            Some(byte) => {
+                let found = char::from(byte).escape_default();
+                Error::new(Code::JsonSyntax, "", format!("'{found}' at byte {} instead of {wanted}", self.at))
+            }
+        }
+    }
+
+    /// Refuses a text with too many values. Checked where containers end: between two such places the number of
+    /// nodes is bounded by that of bytes.
+    #[inline]
+    fn check_values(&self) -> Result<()> {
+        if self.nodes.len() > self.limits.values_max {
+            let message = format!("the payload has more than {} values", self.limits.values_max);
+            return Err(Error::new(Code::LimitValues, "", message));
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, depth: usize) -> Result<()> {
+        match self.peek() {
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b'[') => self.array(depth),
+            Some(b'"') => self.string(),
+            Some(b'{') => self.object(depth),
+            Some(b't') => self.literal("true", Tag::True),
+            Some(b'f') => self.literal("false", Tag::False),
+            Some(b'n') => self.literal("null", Tag::Null),
+            _ => Err(self.unexpected("a JSON value")),
+        }
+    }
+
+    fn literal(&mut self, text: &str, tag: Tag) -> Result<()> {
+        for &byte in text.as_bytes() {
+            if self.peek() != Some(byte) {
+                return Err(self.unexpected(text));
+            }
+            self.at += 1;
+        }
+        self.nodes.push(Node { value: 0, start: offset(self.at - text.len()), exponent: 0, tag, flag: false });
+        Ok(())
+    }
+
+    /// Opens a container and returns its node's index.
+    #[inline]
+    fn open(&mut self, tag: Tag, depth: usize) -> Result<usize> {
+        if depth >= self.limits.depth_max {
+            let message = format!("values are nested more than {} deep", self.limits.depth_max);
+            return Err(Error::new(Code::LimitDepth, "", message));
+        }
+        let index = self.nodes.len();
+        self.check_values()?;
+        self.nodes.push(Node { value: 0, start: offset(self.at), exponent: 0, tag, flag: false });
+        self.at += 1;
+        self.skip_space();
+        Ok(index)
+    }
+
+    #[inline]
+    fn close(&mut self, index: usize, count: usize) {
+        self.at += 1;
+        self.nodes[index].value = (count as u64) << 32 | self.nodes.len() as u64;
+    }
+
+    fn array(&mut self, depth: usize) -> Result<()> {
+        let index = self.open(Tag::Array, depth)?;
+        let mut count = 0;
+        if self.peek() == Some(b']') {
+            self.close(index, 0);
+            return Ok(());
+        }
+        loop {
+            let read = match self.peek() {
+                Some(b'-' | b'0'..=b'9') => self.number(),
+                _ => self.value(depth + 1),
+            };
+            if let Err(error) = read {
+                return Err(error.under(&format!("/{count}")));
+            }
+            count += 1;
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.close(index, count);
+                    return Ok(());
+                }
+                _ => return Err(self.unexpected("',' or ']'")),
+            }
+            self.skip_space();
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<()> {
+        let index = self.open(Tag::Object, depth)?;
+        let first_name = self.names.len();
+        let mut count = 0;
+        if self.peek() == Some(b'}') {
+            self.close(index, 0);
+            return Ok(());
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return Err(self.unexpected("a member name"));
+            }
+            let name = self.nodes.len();
+            self.names.push(offset(name));
+            self.string()?;
+            self.skip_space();
+            if self.peek() != Some(b':') {
+                return Err(self.unexpected("':'"));
+            }
+            self.at += 1;
+            self.skip_space();
+            if let Err(error) = self.value(depth + 1) {
+                return Err(error.under(&pointer_token(&self.name(name))));
+            }
+            count += 1;
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => break,
+                _ => return Err(self.unexpected("',' or '}'")),
+            }
+            self.skip_space();
+        }
+        if count > self.limits.members_max {
+            let message = format!("an object has more than {} members", self.limits.members_max);
+            return Err(Error::new(Code::LimitMembers, "", message));
+        }
+        self.refuse_duplicates(first_name)?;
+        self.close(index, count);
+        Ok(())
+    }
+
+    fn raw_name(&self, index: usize) -> &[u8] {
+        let node = &self.nodes[index];
+        #[expect(clippy::cast_possible_truncation, reason = "string lengths are below the text's, which fits 32 bits")]
+        let length = node.value as usize;
+        &self.bytes[node.start as usize..node.start as usize + length]
+    }
+
+    fn name(&self, index: usize) -> Cow<'_, str> {
+        let raw = String::from_utf8_lossy(self.raw_name(index));
+        if self.nodes[index].flag { Cow::Owned(unescape(&raw)) } else { raw }
+    }
+
+    /// Refuses an object in which a name occurs twice (RFC 7493 section 2.3), and forgets its names.
+    fn refuse_duplicates(&mut self, first: usize) -> Result<()> {
+        let names = &self.names[first..];
+        let escaped = names.iter().any(|&n| self.nodes[n as usize].flag);
+        let twice = if escaped || names.len() > PAIRWISE_MAX {
+            let mut all: Vec<Cow<'_, str>> = names.iter().map(|&n| self.name(n as usize)).collect();
+            all.sort_unstable();
+            all.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone().into_owned())
+        } else {
+            names.iter().enumerate().find_map(|(i, &n)| {
+                let name = self.raw_name(n as usize);
+                let again = names[..i].iter().any(|&m| self.raw_name(m as usize) == name);
+                again.then(|| self.name(n as usize).into_owned())
+            })
+        };
+        if let Some(name) = twice {
+            let message = format!("the member {name:?} occurs twice");
+            return Err(Error::new(Code::JsonDuplicateMember, pointer_token(&name), message));
+        }
+        self.names.truncate(first);
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<()> {
+        self.at += 1;
+        let start = self.at;
+        let mut escaped = false;
+        loop {
+            self.skip_plain();
+            match self.peek() {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                Some(byte) if byte < 0x20 => {
+                    let message = format!("control character U+{byte:04X} stands unescaped at byte {}", self.at);
+                    return Err(Error::new(Code::JsonControlCharacter, "", message));
+                }
+                Some(_) => self.at += 1,
+                None => return Err(self.unexpected("the end of a string")),
+            }
+        }
+        let length = self.at - start;
+        if length > self.limits.string_bytes_max {
+            let message = format!("a string has {length} bytes, more than {}", self.limits.string_bytes_max);
+            return Err(Error::new(Code::LimitString, "", message));
+        }
+        self.at += 1;
+        let tag = Tag::String;
+        self.nodes.push(Node { value: length as u64, start: offset(start), exponent: 0, tag, flag: escaped });
+        Ok(())
+    }
+
+    /// Moves over eight plain bytes at a time, and up to the first quote, backslash or control character.
+    #[inline]
+    fn skip_plain(&mut self) {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        const HIGH: u64 = 0x8080_8080_8080_8080;
+        while let Some(chunk) = eight(self.bytes, self.at) {
+            let quote = chunk ^ (ONES * 0x22);
+            let slash = chunk ^ (ONES * 0x5c);
+            let special = (quote.wrapping_sub(ONES) & !quote)
+                | (slash.wrapping_sub(ONES) & !slash)
+                | (chunk.wrapping_sub(ONES * 0x20) & !chunk);
+            let found = special & HIGH;
+            if found != 0 {
+                // Borrows can mark a byte above a true one, never below: the lowest mark is right.
+                self.at += (found.trailing_zeros() / 8) as usize;
+                return;
+            }
+            self.at += 8;
+        }
+    }
+
+    fn escape(&mut self) -> Result<()> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(b'u') => {
+                let start = self.at - 1;
+                let code = self.hex4()?;
+                let lone = match code {
+                    0xdc00..=0xdfff => true,
+                    0xd800..=0xdbff => {
+                        if self.bytes.get(self.at..self.at + 2) == Some(b"\\u") {
+                            self.at += 1;
+                            !matches!(self.hex4()?, 0xdc00..=0xdfff)
+                        } else {
+                            true
+                        }
+                    }
+                    _ => false,
+                };
+                if lone {
+                    let message = format!("the escape at byte {start} is half of a surrogate pair");
+                    return Err(Error::new(Code::JsonLoneSurrogate, "", message));
+                }
+                Ok(())
+            }
+            _ => Err(self.unexpected("an escape")),
+        }
+    }
+
+    /// Reads `uXXXX` at the current place.
+    fn hex4(&mut self) -> Result<u32> {
+        self.at += 1;
+        let mut code = 0;
+        for _ in 0..4 {
+            let digit = self.peek().and_then(|b| char::from(b).to_digit(16));
+            code = code * 16 + digit.ok_or_else(|| self.unexpected("a hexadecimal digit"))?;
+            self.at += 1;
+        }
+        Ok(code)
+    }
+
+    /// Reads a number. The usual one, a few digits with a fraction, is done in two steps of eight bytes.
+    #[inline]
+    fn number(&mut self) -> Result<()> {
+        let start = self.at;
+        let negative = self.bytes[start] == b'-';
+        let whole_start = start + usize::from(negative);
+        if let Some((count, whole)) = leading_digits(self.bytes, whole_start)
+            && self.bytes[whole_start] != b'0'
+            && (1..8).contains(&count)
+            && self.bytes[whole_start + count] == b'.'
+            && let Some((places, fraction)) = leading_digits(self.bytes, whole_start + count + 1)
+            && (1..8).contains(&places)
+            && !matches!(self.bytes[whole_start + count + 1 + places], b'e' | b'E')
+        {
+            self.at = whole_start + count + 1 + places;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "places is below 8")]
+            let exponent = -(places as i16);
+            let value = whole * POW10[places] + fraction;
+            self.nodes.push(Node { value, start: offset(start), exponent, tag: Tag::Exact, flag: negative });
+            return Ok(());
+        }
+        self.any_number(start, whole_start)
+    }
+
+    /// Reads any number of the JSON grammar.
+    fn any_number(&mut self, start: usize, whole_start: usize) -> Result<()> {
+        let negative = whole_start > start;
+        self.at = whole_start;
+        let mut digits = 0u64;
+        let mut count = self.digits(&mut digits)?;
+        if count > 1 && self.bytes[whole_start] == b'0' {
+            let message = format!("a number has a leading zero at byte {start}");
+            return Err(Error::new(Code::JsonSyntax, "", message));
+        }
+        let mut fraction = 0;
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            fraction = self.digits(&mut digits)?;
+            count += fraction;
+        }
+        let mut exponent = 0;
+        if let Some(b'e' | b'E') = self.peek() {
+            exponent = self.exponent()?;
+        }
+        let length = self.at - start;
+        if length > self.limits.number_bytes_max {
+            let message = format!("a number has {length} characters, more than {}", self.limits.number_bytes_max);
+            return Err(Error::new(Code::LimitNumber, "", message));
+        }
+        #[expect(clippy::cast_possible_wrap, reason = "the number's length was just bounded")]
+        let exponent = exponent - fraction as i64;
+        // 19 digits cannot have wrapped around; |exponent| is kept where doubles have full precision.
+        if count <= 19 && digits < EXACT_DIGITS_BOUND && (-280..=280).contains(&exponent) {
+            #[expect(clippy::cast_possible_truncation, reason = "just checked")]
+            let exponent = exponent as i16;
+            self.nodes.push(Node { value: digits, start: offset(start), exponent, tag: Tag::Exact, flag: negative });
+            return Ok(());
+        }
+        self.float(start)
+    }
+
+    /// Reads at least one digit into `digits` and returns how many there were.
+    fn digits(&mut self, digits: &mut u64) -> Result<usize> {
+        let start = self.at;
+        while let Some(digit @ b'0'..=b'9') = self.peek() {
+            *digits = digits.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+            self.at += 1;
+        }
+        if self.at == start {
+            return Err(self.unexpected("a digit"));
+        }
+        Ok(self.at - start)
+    }
+
+    fn exponent(&mut self) -> Result<i64> {
+        self.at += 1;
+        let negative = self.peek() == Some(b'-');
+        if let Some(b'+' | b'-') = self.peek() {
+            self.at += 1;
+        }
+        let start = self.at;
+        let mut value = 0i64;
+        while let Some(digit @ b'0'..=b'9') = self.peek() {
+            value = (value * 10 + i64::from(digit - b'0')).min(1_000_000);
+            self.at += 1;
+        }
+        if self.at == start {
+            return Err(self.unexpected("a digit"));
+        }
+        Ok(if negative { -value } else { value })
+    }
+
+    #[cold]
+    fn float(&mut self, start: usize) -> Result<()> {
+        let text = std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default();
+        match text.parse::<f64>() {
+            Ok(value) if value.is_finite() => {
+                let flag = value.is_sign_negative();
+                let tag = Tag::Float;
+                self.nodes.push(Node { value: value.to_bits(), start: offset(start), exponent: 0, tag, flag });
+                Ok(())
+            }
+            _ => {
+                let message = format!("the number at byte {start} is too large for a double");
+                Err(Error::new(Code::JsonNumberRange, "", message))
+            }
+        }
+    }
+}
+
+/// Eight bytes from `at` on, the first in the lowest byte.
+#[inline]
+fn eight(bytes: &[u8], at: usize) -> Option<u64> {
+    let chunk = bytes.get(at..at + 8)?;
+    chunk.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// How many of the eight bytes from `at` on are digits before the first that is not, and their value.
+#[inline]
+fn leading_digits(bytes: &[u8], at: usize) -> Option<(usize, u64)> {
+    let values = eight(bytes, at)? ^ 0x3030_3030_3030_3030;
+    let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+    let bits = others.trailing_zeros() & 0x78;
+    // Moved to the top bytes, the digits read as eight with zeros before them; none at all read as zero.
+    let padded = values.checked_shl(64 - bits).unwrap_or(0);
+    Some(((bits / 8) as usize, eight_digit_value(padded)))
+}
+
+/// The number written by eight digit values, the first in the lowest byte.
+#[inline]
+fn eight_digit_value(digits: u64) -> u64 {
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let quads = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    quads.wrapping_mul(10_000).wrapping_add(quads >> 32) & 0xffff_ffff
+}
+
+/// Texts are shorter than 4 GiB, which [`parse`] checks first.
+#[expect(clippy::cast_possible_truncation, reason = "parse refuses longer texts")]
+#[inline]
+fn offset(at: usize) -> u32 {
+    at as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(text: &str) -> &'static str {
+        let mut nodes = Vec::new();
+        match parse(text.as_bytes(), &Limits::default(), &mut nodes) {
+            Ok(_) => "ok",
+            Err(error) => error.code().as_str(),
+        }
+    }
+
+    fn decimal(text: &str) -> (bool, u64, i32) {
+        let mut nodes = Vec::new();
+        let document = parse(text.as_bytes(), &Limits::default(), &mut nodes).unwrap();
+        let Decimal { negative, digits, exponent } = document.root().node().decimal().unwrap();
+        (negative, digits, exponent)
+    }
+
+    #[test]
+    fn what_is_not_strict_json_is_refused_with_a_code() {
+        for (text, expected) in [
+            (r#"{"a":[1,2.5,-3e2,null,true,false,"x\u00e9"]}"#, "ok"),
+            ("", "json_incomplete"),
+            ("{", "json_incomplete"),
+            ("[1,]", "json_syntax"),
+            ("01", "json_syntax"),
+            ("1.", "json_incomplete"),
+            ("+1", "json_syntax"),
+            ("1 2", "json_trailing"),
+            ("NaN", "json_syntax"),
+            ("1e999", "json_number_range"),
+            ("-1e999", "json_number_range"),
+            ("\u{feff}{}", "json_bom"),
+            (r#"{"a":1,"a":2}"#, "json_duplicate_member"),
+            (r#"{"a":1,"\u0061":2}"#, "json_duplicate_member"),
+            (r#""\ud800""#, "json_lone_surrogate"),
+            (r#""\udc00\ud800""#, "json_lone_surrogate"),
+            (r#""\ud83d\ude00""#, "ok"),
+            ("\"a\nb\"", "json_control_character"),
+            ("\"12345678\u{1}90\"", "json_control_character"),
+            ("tru", "json_incomplete"),
+        ] {
+            assert_eq!(code(text), expected, "{text}");
+        }
+        assert_eq!(code(&"[".repeat(65)), "limit_depth");
+        assert_eq!(code(&format!("{}{}", "[".repeat(64), "]".repeat(64))), "ok");
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        let mut nodes = Vec::new();
+        let text = br#"{"a/b":[0,{"c~":"\ud800"}]}"#;
+        let error = parse(text, &Limits::default(), &mut nodes).err().unwrap();
+        assert_eq!(error.pointer(), "/a~1b/1/c~0");
+    }
+
+    #[test]
+    fn many_members_are_checked_without_comparing_all_pairs() {
+        let many: Vec<String> = (0..50_000).map(|i| format!("\"m{i}\":0")).collect();
+        assert_eq!(code(&format!("{{{}}}", many.join(","))), "ok");
+        assert_eq!(code(&format!("{{{},\"m777\":1}}", many.join(","))), "json_duplicate_member");
+    }
+
+    #[test]
+    fn numbers_keep_their_exact_decimal_value() {
+        assert_eq!(decimal("12.3400"), (false, 123_400, -4));
+        assert_eq!(decimal("-0.0"), (true, 0, -1));
+        assert_eq!(decimal("1234567.12345678"), (false, 123_456_712_345_678, -8));
+        assert_eq!(decimal("1234e-2"), (false, 1234, -2));
+        assert_eq!(decimal("0.1000000000000000055511151231257827"), (false, 1, -1));
+        assert_eq!(decimal("-73.98570000000001"), (true, 7_398_570_000_000_001, -14));
+        assert_eq!(decimal("1e-400"), (false, 0, -1));
+    }
+
+    #[test]
+    fn pointers_find_values() {
+        let mut nodes = Vec::new();
+        let document = parse(br#"{"a":[{"b":1},{"c\u0064":[7]}]}"#, &Limits::default(), &mut nodes).unwrap();
+        let find = |tokens: &[&str]| {
+            let tokens: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+            document.root().at_tokens(&tokens).and_then(Value::as_f64)
+        };
+        assert_eq!(find(&["a", "1", "cd", "0"]), Some(7.0));
+        assert_eq!(find(&["a", "01", "cd", "0"]), None);
+        assert_eq!(find(&["a", "0", "b"]), Some(1.0));
+    }
+}

@@ -1,0 +1,475 @@
+//! Keys: the bytes of `g1` point 12 and their digests, from any input form, under one policy.
+
+use crate::canonical::{Canonicalizer, Rules};
+use crate::crs::{self, Crs, Declared};
+use crate::decimal::{Decimal, write_grid};
+use crate::fingerprint::Fingerprint;
+use crate::geojson::{self, Payload};
+use crate::grid::{Doubles, Gridder, path_pointer};
+use crate::identity;
+use crate::json::{self, Node};
+use crate::policy::{AssumedCrs, Dimensions, Policy};
+use crate::schema::Schema;
+use crate::shape::{Kind, MemberRef, Shape};
+use crate::{Code, Error, Result};
+
+/// How a payload is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// JSON: a Feature, a bare geometry, or an envelope around a Feature.
+    Json,
+    /// WKT or EWKT.
+    Wkt,
+    /// WKB or EWKB.
+    Wkb,
+    /// WKB or EWKB in hexadecimal.
+    WkbHex,
+}
+
+/// One payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// How it is written.
+    pub form: Form,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// The coordinate system declared by the collection around it.
+    pub crs: Option<Declared>,
+}
+
+impl<'a> Input<'a> {
+    /// A JSON payload on its own.
+    pub fn json(bytes: &'a [u8]) -> Input<'a> {
+        Input { form: Form::Json, bytes, crs: None }
+    }
+}
+
+/// Something a sender should know that is no reason to refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// Stable code: `collapsed`, `ring_closed` or `previous_refused`.
+    pub code: &'static str,
+    /// Where in the payload.
+    pub pointer: String,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// The key of one payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyed {
+    /// The digest; its first 16 bytes are the key.
+    pub fingerprint: Fingerprint,
+    /// Further digests under which the same event may be known: the second grid, the previous policy.
+    pub aliases: Vec<Fingerprint>,
+    /// What is odd about the payload.
+    pub warnings: Vec<Warning>,
+}
+
+impl Keyed {
+    /// Whether two payloads are the same event: they share a key or an alias.
+    pub fn matches(&self, other: &Keyed) -> bool {
+        let all = |keyed: &Keyed| [&[keyed.fingerprint], keyed.aliases.as_slice()].concat();
+        let theirs = all(other);
+        all(self).iter().any(|mine| theirs.contains(mine))
+    }
+}
+
+/// Makes keys under one policy, reusing its memory from one payload to the next.
+pub struct Keyer {
+    policy: Policy,
+    schema: Option<Schema>,
+    rules: Rules,
+    nodes: Vec<Node>,
+    gridder: Gridder,
+    canonicalizer: Canonicalizer,
+    shape: Shape<i64>,
+    canonical: Shape<i64>,
+    safe: Shape<i64>,
+    /// Pointers of the members of a delivered collection, which may be nested.
+    member_pointers: Vec<String>,
+    /// Everything of the bytes that follows the geometry.
+    suffix: Vec<u8>,
+    bytes: Vec<u8>,
+    previous: Option<Box<Keyer>>,
+}
+
+/// What was read before the canonical form.
+struct Read {
+    has_geometry: bool,
+    geometry_pointer: String,
+}
+
+impl Keyer {
+    /// Checks a policy and prepares it.
+    pub fn new(policy: &Policy) -> Result<Keyer> {
+        policy.check()?;
+        if let AssumedCrs::Code(code) = policy.crs {
+            find_crs(code, policy.approximate_crs)?;
+        }
+        let previous = policy.previous.as_deref().map(Keyer::new).transpose()?.map(Box::new);
+        Ok(Keyer {
+            schema: policy.accept.schema.as_deref().map(Schema::new).transpose()?,
+            rules: Rules::new(policy),
+            nodes: Vec::new(),
+            gridder: Gridder::new(policy),
+            canonicalizer: Canonicalizer::default(),
+            shape: Shape::new(),
+            canonical: Shape::new(),
+            safe: Shape::new(),
+            member_pointers: Vec::new(),
+            suffix: Vec::new(),
+            bytes: Vec::new(),
+            previous,
+            policy: policy.clone(),
+        })
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The key of one payload.
+    pub fn key(&mut self, input: Input<'_>) -> Result<Keyed> {
+        let mut keyed = self.key_alone(input)?;
+        if let Some(previous) = &mut self.previous {
+            match previous.key_alone(input) {
+                Ok(old) => {
+                    for alias in std::iter::once(old.fingerprint).chain(old.aliases) {
+                        if alias != keyed.fingerprint && !keyed.aliases.contains(&alias) {
+                            keyed.aliases.push(alias);
+                        }
+                    }
+                }
+                Err(error) => keyed.warnings.push(Warning {
+                    code: "previous_refused",
+                    pointer: error.pointer().to_owned(),
+                    message: format!("the previous policy refuses this payload: {}", error.message()),
+                }),
+            }
+        }
+        Ok(keyed)
+    }
+
+    /// The canonical bytes of the last key.
+    pub fn canonical_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The last payload's geometry on the grid, as delivered; `None` where it was null.
+    pub fn delivered_shape(&self) -> Option<&Shape<i64>> {
+        (!self.shape.members.is_empty()).then_some(&self.shape)
+    }
+
+    /// The last payload's geometry in canonical form; `None` where it was null.
+    pub fn canonical_shape(&self) -> Option<&Shape<i64>> {
+        (!self.canonical.members.is_empty()).then_some(&self.canonical)
+    }
+
+    fn key_alone(&mut self, input: Input<'_>) -> Result<Keyed> {
+        self.gridder.clear();
+        self.member_pointers.clear();
+        self.suffix.clear();
+        self.shape.clear();
+        self.canonical.clear();
+        let read = match input.form {
+            Form::Json => {
+                let mut nodes = std::mem::take(&mut self.nodes);
+                let read = self.read_json(input, &mut nodes);
+                self.nodes = nodes;
+                read?
+            }
+            Form::Wkt => self.read_delivered(crate::wkt::read(input.bytes, &self.policy.limits)?, input.crs)?,
+            Form::Wkb => self.read_delivered(crate::wkb::read(input.bytes, &self.policy.limits)?, input.crs)?,
+            Form::WkbHex => self.read_delivered(crate::wkb::read_hex(input.bytes, &self.policy.limits)?, input.crs)?,
+        };
+        if !read.has_geometry {
+            self.write_bytes(None, false);
+            let fingerprint = Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref());
+            return Ok(Keyed { fingerprint, aliases: Vec::new(), warnings: Vec::new() });
+        }
+        self.finish(&read.geometry_pointer)
+    }
+
+    fn read_json(&mut self, input: Input<'_>, nodes: &mut Vec<Node>) -> Result<Read> {
+        let document = json::parse(input.bytes, &self.policy.limits, nodes)?;
+        if let Some(schema) = &self.schema {
+            schema.check(input.bytes)?;
+        }
+        let payload = geojson::payload(document.root(), self.policy.feature.as_ref())?;
+        self.accept_type(&payload)?;
+        let crs = self.resolve_crs(payload.crs, input.crs).map_err(|e| e.under(&crs_pointer(&payload)))?;
+        let policy = &self.policy;
+        if let Some(geometry) = payload.geometry {
+            let read = match crs {
+                None => geojson::read(
+                    geometry,
+                    &policy.limits,
+                    &mut self.gridder,
+                    &mut self.shape,
+                    &mut self.member_pointers,
+                ),
+                Some(crs) => {
+                    let mut doubles = Doubles { drops_z: policy.dimensions == Dimensions::Two };
+                    let mut delivered = Shape::new();
+                    let pointers = &mut self.member_pointers;
+                    geojson::read(geometry, &policy.limits, &mut doubles, &mut delivered, pointers)
+                        .and_then(|()| self.gridder.shape(&delivered, Some(&crs), &mut self.shape))
+                }
+            };
+            read.map_err(|e| e.under(&payload.geometry_pointer))?;
+        }
+        identity::write(Some(&payload), policy, &mut self.suffix)?;
+        Ok(Read { has_geometry: payload.geometry.is_some(), geometry_pointer: payload.geometry_pointer })
+    }
+
+    fn read_delivered(&mut self, delivered: crate::delivered::Delivered, outer: Option<Declared>) -> Result<Read> {
+        let declared = delivered.srid.map(Declared::from_srid).transpose()?;
+        let crs = self.resolve_crs(declared, outer)?;
+        self.gridder.shape(&delivered.shape, crs.as_ref(), &mut self.shape)?;
+        self.accept_type_name(self.shape.type_name(), "/type")?;
+        identity::write(None, &self.policy, &mut self.suffix)?;
+        Ok(Read { has_geometry: true, geometry_pointer: String::new() })
+    }
+
+    /// From the shape on the grid to digests.
+    fn finish(&mut self, geometry_pointer: &str) -> Result<Keyed> {
+        let unclosed = self.check_shape().map_err(|e| e.under(geometry_pointer))?;
+        let collapsed = self.canonicalizer.run(&self.shape, &unclosed, self.rules, &mut self.canonical);
+        let mut keyed = Keyed {
+            fingerprint: Fingerprint::default(),
+            aliases: Vec::new(),
+            warnings: self.warnings(&unclosed, &collapsed, geometry_pointer),
+        };
+        if self.gridder.has_ties() {
+            self.safe.clone_from(&self.shape);
+            self.gridder.make_safe(&mut self.safe);
+            let mut other = Shape::new();
+            self.canonicalizer.run(&self.safe, &unclosed, self.rules, &mut other);
+            if other != self.canonical {
+                self.write_bytes(Some(&other), true);
+                keyed.aliases.push(Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref()));
+            }
+        }
+        let canonical = std::mem::take(&mut self.canonical);
+        self.write_bytes(Some(&canonical), false);
+        self.canonical = canonical;
+        keyed.fingerprint = Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref());
+        Ok(keyed)
+    }
+
+    /// The checks that all forms share; returns the rings to be closed.
+    fn check_shape(&self) -> Result<Vec<u32>> {
+        match self.policy.dimensions {
+            Dimensions::Three if !self.shape.has_z => {
+                let message = "positions have two numbers, the policy asks for three";
+                return Err(Error::new(Code::GeojsonDimensions, "/coordinates", message));
+            }
+            _ => {}
+        }
+        let unclosed =
+            self.gridder.check_paths(&self.shape, self.policy.close_rings).map_err(|e| self.true_member(e))?;
+        if let Some(bounds) = self.policy.accept.bounds {
+            let [west, south, east, north] =
+                bounds.map(|degrees| Decimal::shortest(degrees).round(self.policy.precision).even);
+            let inside = |p: &[i64; 3]| (west..=east).contains(&p[0]) && (south..=north).contains(&p[1]);
+            if let Some(outside) = self.shape.positions.iter().position(|p| !inside(p)) {
+                let path = self.shape.paths.partition_point(|&end| end as usize <= outside);
+                let message = "the position is outside the bounds this source accepts";
+                return Err(self.true_member(Error::new(Code::AcceptBounds, path_pointer(&self.shape, path), message)));
+            }
+        }
+        Ok(unclosed)
+    }
+
+    /// Pointers made from a flattened collection name its members by number; this restores where they really are.
+    fn true_member(&self, error: Error) -> Error {
+        let rest = error.pointer().strip_prefix("/geometries/").and_then(|rest| rest.split_once('/'));
+        let found = rest.and_then(|(m, tail)| Some((self.member_pointers.get(m.parse::<usize>().ok()?)?, tail)));
+        match found {
+            Some((member, tail)) => {
+                let pointer = format!("{member}/{tail}");
+                error.at(pointer)
+            }
+            None => error,
+        }
+    }
+
+    fn warnings(&self, unclosed: &[u32], collapsed: &[usize], prefix: &str) -> Vec<Warning> {
+        let warning = |code, index: usize, message: &str| {
+            let pointer = self.true_member(Error::new(Code::LimitWork, path_pointer(&self.shape, index), ""));
+            Warning { code, pointer: format!("{prefix}{}", pointer.pointer()), message: message.to_owned() }
+        };
+        let closed = unclosed.iter().map(|&i| warning("ring_closed", i as usize, "the ring was closed"));
+        let flat =
+            collapsed.iter().map(|&i| warning("collapsed", i, "on the grid this line or ring has no extent left"));
+        closed.chain(flat).collect()
+    }
+
+    fn accept_type(&self, payload: &Payload<'_>) -> Result<()> {
+        let Some(geometry) = payload.geometry else {
+            let listed = self.policy.accept.types.iter().flatten().any(|name| name == "null");
+            if listed {
+                return Ok(());
+            }
+            return Err(Error::new(
+                Code::GeojsonNullGeometry,
+                payload.geometry_pointer.clone(),
+                "the geometry is null",
+            )
+            .hint("a source accepts such features when accept.types lists \"null\""));
+        };
+        if self.policy.accept.types.is_none() {
+            return Ok(());
+        }
+        let name = geometry.get("type").and_then(json::Value::as_str).unwrap_or_default();
+        self.accept_type_name(&name, &format!("{}/type", payload.geometry_pointer))
+    }
+
+    fn accept_type_name(&self, name: &str, pointer: &str) -> Result<()> {
+        match &self.policy.accept.types {
+            Some(types) if !types.iter().any(|accepted| accepted == name) => {
+                let message = format!("this source does not accept geometries of type {name}");
+                Err(Error::new(Code::AcceptType, pointer, message).hint(format!("it accepts {}", types.join(", "))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The transformation a payload needs; `None` where its numbers are WGS 84 longitude and latitude already.
+    fn resolve_crs(&self, declared: Option<Declared>, outer: Option<Declared>) -> Result<Option<Crs>> {
+        if let (Some(inner), Some(outer)) = (declared, outer)
+            && inner != outer
+        {
+            let message = "feature and collection declare different coordinate systems";
+            return Err(Error::new(Code::CrsConflict, "", message));
+        }
+        let code = match (declared.or(outer), self.policy.crs) {
+            (Some(declared), _) => declared.code(),
+            (None, AssumedCrs::Code(code)) => code,
+            (None, AssumedCrs::Required) => {
+                return Err(Error::new(Code::CrsMissing, "", "the payload declares no coordinate system")
+                    .hint("this source has crs = \"required\""));
+            }
+        };
+        let crs = find_crs(code, self.policy.approximate_crs)?;
+        Ok((!crs.is_geographic_wgs84()).then_some(crs))
+    }
+
+    fn write_bytes(&mut self, geometry: Option<&Shape<i64>>, safe: bool) {
+        let out = &mut self.bytes;
+        out.clear();
+        out.extend_from_slice(b"{\"geometry\":");
+        match geometry {
+            None => out.extend_from_slice(b"null"),
+            Some(shape) => write_geometry(shape, [self.policy.precision, self.policy.precision_z], out),
+        }
+        if safe {
+            out.extend_from_slice(b",\"grid\":\"5/11\"");
+        }
+        out.extend_from_slice(&self.suffix);
+    }
+}
+
+fn find_crs(code: u32, approximate: bool) -> Result<Crs> {
+    let crs = crs::lookup(code).ok_or_else(|| crs::unknown(code))?;
+    if crs.is_approximate() && !approximate {
+        let message = format!("EPSG:{code} ({}) reaches WGS 84 only approximately", crs.name());
+        return Err(Error::new(Code::CrsApproximate, "", message)
+            .hint("approximate_crs = true accepts that, in words: keys then hold within this source only"));
+    }
+    Ok(crs)
+}
+
+fn crs_pointer(payload: &Payload<'_>) -> String {
+    match payload.feature {
+        Some(feature) if feature.get("crs").is_some() => {
+            format!("{}/crs", payload.geometry_pointer.trim_end_matches("/geometry"))
+        }
+        _ => match payload.crs {
+            Some(_) => format!("{}/crs", payload.geometry_pointer),
+            None => String::new(),
+        },
+    }
+}
+
+/// A canonical shape as `GeoJSON`, members in the order of RFC 8785. `places` are those of x and y, and of z.
+pub(crate) fn write_geometry(shape: &Shape<i64>, places: [u8; 2], out: &mut Vec<u8>) {
+    let writer = CoordinateWriter { places, has_z: shape.has_z };
+    if !shape.collection {
+        if let Some(member) = shape.members().next() {
+            writer.member(member, out);
+        }
+        return;
+    }
+    out.extend_from_slice(b"{\"geometries\":");
+    writer.list(shape.members(), out, |writer, member, out| writer.member(member, out));
+    out.extend_from_slice(b",\"type\":\"GeometryCollection\"}");
+}
+
+struct CoordinateWriter {
+    places: [u8; 2],
+    has_z: bool,
+}
+
+impl CoordinateWriter {
+    fn list<T>(&self, items: impl Iterator<Item = T>, out: &mut Vec<u8>, write: impl Fn(&Self, T, &mut Vec<u8>)) {
+        let mut separator = b'[';
+        for item in items {
+            out.push(separator);
+            separator = b',';
+            write(self, item, out);
+        }
+        out.push(b']');
+    }
+
+    fn member(&self, member: MemberRef<'_, i64>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"coordinates\":");
+        match member.kind {
+            Kind::MultiPoint | Kind::MultiLineString | Kind::MultiPolygon => {
+                self.list(member.parts(), out, |writer, part, out| writer.part(member.kind.part(), part.paths(), out));
+            }
+            kind => {
+                if let Some(part) = member.parts().next() {
+                    self.part(kind, part.paths(), out);
+                }
+            }
+        }
+        out.extend_from_slice(b",\"type\":\"");
+        out.extend_from_slice(member.kind.name().as_bytes());
+        out.extend_from_slice(b"\"}");
+    }
+
+    fn part<'a>(&self, kind: Kind, mut paths: impl Iterator<Item = &'a [[i64; 3]]>, out: &mut Vec<u8>) {
+        let path = |writer: &Self, path: &[[i64; 3]], out: &mut Vec<u8>| {
+            writer.list(path.iter(), out, |writer, position, out| writer.position(position, out));
+        };
+        match kind {
+            Kind::Polygon => self.list(paths, out, path),
+            Kind::Point => {
+                if let Some([position]) = paths.next() {
+                    self.position(position, out);
+                }
+            }
+            _ => {
+                if let Some(line) = paths.next() {
+                    path(self, line, out);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn position(&self, position: &[i64; 3], out: &mut Vec<u8>) {
+        out.push(b'[');
+        write_grid(position[0], self.places[0], out);
+        out.push(b',');
+        write_grid(position[1], self.places[0], out);
+        if self.has_z {
+            out.push(b',');
+            write_grid(position[2], self.places[1], out);
+        }
+        out.push(b']');
+    }
+}
