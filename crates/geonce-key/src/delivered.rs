@@ -1,5 +1,5 @@
 //! A geometry as its sender wrote it, before coordinate systems and the grid, and the one place where the text
-//! and binary readers fill it: dimensions, finiteness of counts and every limit are checked here.
+//! and binary readers fill it: equal dimensions and every limit are checked here.
 
 use std::fmt::Write as _;
 

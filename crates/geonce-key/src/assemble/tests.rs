@@ -146,8 +146,60 @@ fn any_ring() -> impl Strategy<Value = Ring> {
     prop_oneof![rough, square]
 }
 
+/// Where a point (doubled) is in a ring, the slow way: 1 inside, 0 on the boundary, -1 outside.
+fn place(ring: &Ring, [x, y]: [i64; 2]) -> i64 {
+    let mut sign = -1;
+    for pair in ring.windows(2) {
+        let [(ax, ay), (bx, by)] = [&pair[0], &pair[1]].map(|p| (2 * p[0] - x, 2 * p[1] - y));
+        if ax * by == bx * ay && ax * bx <= 0 && ay * by <= 0 {
+            return 0;
+        }
+        // The edge meets the ray at x = (ax·by − bx·ay) / (by − ay).
+        if (ay > 0) != (by > 0) && (ax * by - bx * ay) * (by - ay) > 0 {
+            sign = -sign;
+        }
+    }
+    sign
+}
+
+/// The rule of `docs/assembly.md` read aloud, with nothing to make it fast.
+fn slow_parts(rings: &[Ring]) -> Vec<Vec<usize>> {
+    let area = |i: usize| rings[i].windows(2).map(|p| p[0][0] * p[1][1] - p[1][0] * p[0][1]).sum::<i64>();
+    let extent = |ring: &Ring, axis: usize| {
+        let values = || ring.iter().map(|p| p[axis]);
+        (values().min().unwrap(), values().max().unwrap())
+    };
+    let contains = |shell: &Ring, hole: &Ring| {
+        let within = (0..2).all(|axis| {
+            let ((a, b), (c, d)) = (extent(shell, axis), extent(hole, axis));
+            a <= c && d <= b
+        });
+        let mut vertices: Vec<[i64; 2]> = hole.iter().map(|p| [2 * p[0], 2 * p[1]]).collect();
+        let mut midpoints: Vec<[i64; 2]> = hole.windows(2).map(|p| [p[0][0] + p[1][0], p[0][1] + p[1][1]]).collect();
+        vertices.sort_unstable();
+        midpoints.sort_unstable();
+        let decided = vertices.into_iter().chain(midpoints).map(|point| place(shell, point)).find(|&place| place != 0);
+        within && decided != Some(-1)
+    };
+    let owner = |hole: usize| {
+        let around = (0..rings.len()).filter(|&i| area(i) < 0 && contains(&rings[i], &rings[hole]));
+        around.min_by_key(|&i| (-area(i), super::least_rotation(&rings[i]), i)).unwrap_or(hole)
+    };
+    let owners: Vec<usize> = (0..rings.len()).map(|i| if area(i) > 0 { owner(i) } else { i }).collect();
+    let shells = (0..rings.len()).filter(|&i| owners[i] == i);
+    shells.map(|i| std::iter::once(i).chain((0..rings.len()).filter(|&j| j != i && owners[j] == i)).collect()).collect()
+}
+
 proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(1024) })]
+
+    #[test]
+    fn the_fast_way_is_the_slow_way(rings in prop::collection::vec(any_ring(), 1..12)) {
+        let slow: Vec<Vec<&Ring>> = slow_parts(&rings).iter().map(|part| part.iter().map(|&i| &rings[i]).collect()).collect();
+        let shape = nest(&rings);
+        let fast: Vec<Vec<Ring>> = shape.members().flat_map(MemberRef::parts).map(|part| part.paths().map(<[_]>::to_vec).collect()).collect();
+        prop_assert_eq!(format!("{fast:?}"), format!("{slow:?}"));
+    }
 
     #[test]
     fn neither_order_nor_starts_decide(
