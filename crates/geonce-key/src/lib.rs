@@ -3,10 +3,15 @@
 //! Pure functions: no input or output, no clock, no randomness, no threads, no panic. The normative text is
 //! `docs/key-spec.md`; `vectors/` holds the frozen examples.
 
+pub mod assemble;
+mod delivered;
 mod error;
 mod limits;
 pub mod shape;
+pub mod wkb;
+pub mod wkt;
 
+pub use delivered::Delivered;
 pub use error::{Code, Error, Result};
 pub use limits::Limits;
 pub use shape::{Kind, Shape};
