@@ -3,6 +3,7 @@
 //! Pure functions: no input or output, no clock, no randomness, no threads, no panic. The normative text is
 //! `docs/key-spec.md`; `vectors/` holds the frozen examples.
 
+pub mod crs;
 mod error;
 mod limits;
 pub mod shape;
