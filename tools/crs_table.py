@@ -87,8 +87,8 @@ def number(value):
     assert "e" not in rest
     sign, whole = ("-", whole[1:]) if whole.startswith("-") else ("", whole)
     groups = lambda digits: re.sub(r"(\d{3})(?=\d)", r"\1_", digits)
-    front = groups(whole[::-1])[::-1] if len(whole) > 4 else whole
-    return sign + front + dot + (groups(rest) if len(rest) > 4 else rest)
+    front = groups(whole[::-1])[::-1] if len(whole) > 3 else whole
+    return sign + front + dot + (groups(rest) if len(rest) > 4 or "_" in front else rest)
 
 
 def conversion(crs):

@@ -56,7 +56,7 @@ impl LambertConformal {
 
     pub(super) fn inverse(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         let (radius, lon) = roll(self.cone, self.apex, x, y)?;
-        Some((lon, self.conformal.from_exponential(pow(radius / self.unit, 1.0 / self.cone))))
+        Some((lon, self.conformal.at_exponential(pow(radius / self.unit, 1.0 / self.cone))))
     }
 }
 
@@ -85,8 +85,8 @@ impl Albers {
         self.a * sqrt(self.constant - self.cone * self.authalic.q(lat)) / self.cone
     }
 
-    pub(super) fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
-        Some(unroll(self.cone, self.apex, self.radius(lat), lon))
+    pub(super) fn forward(&self, lon: f64, lat: f64) -> (f64, f64) {
+        unroll(self.cone, self.apex, self.radius(lat), lon)
     }
 
     pub(super) fn inverse(&self, x: f64, y: f64) -> Option<(f64, f64)> {

@@ -77,7 +77,7 @@ impl Shift {
     }
 
     /// Longitude and latitude on WGS 84, in radians.
-    pub(super) fn to_wgs84(self, lon: f64, lat: f64) -> (f64, f64) {
+    pub(super) fn apply(self, lon: f64, lat: f64) -> (f64, f64) {
         let [x, y, z] = geocentric(self.source, lon, lat);
         let [rx, ry, rz] = self.turn;
         let [dx, dy, dz] = self.move_m;
@@ -89,14 +89,14 @@ impl Shift {
         )
     }
 
-    /// The position that [`Shift::to_wgs84`] brings to `lon`, `lat`.
+    /// The position that [`Shift::apply`] brings to `lon`, `lat`.
     ///
     /// Inverting the seven parameters alone would miss by up to a millimetre, because the height is dropped and the
     /// rotation is linear. Each round shrinks the miss by four digits or more; four rounds leave only rounding.
-    pub(super) fn from_wgs84(self, lon: f64, lat: f64) -> (f64, f64) {
+    pub(super) fn undo(self, lon: f64, lat: f64) -> (f64, f64) {
         let (mut source_lon, mut source_lat) = (lon, lat);
         for _ in 0..4 {
-            let (got_lon, got_lat) = self.to_wgs84(source_lon, source_lat);
+            let (got_lon, got_lat) = self.apply(source_lon, source_lat);
             source_lon += lon - got_lon;
             source_lat += lat - got_lat;
         }

@@ -22,7 +22,7 @@ pub(super) fn evaluate(rows: &Powers, n: f64) -> Series {
     })
 }
 
-/// Σ c_k sin 2kθ by Clenshaw's recurrence, from the sine and cosine of 2θ.
+/// The sum of `c_k` sin 2kθ by Clenshaw's recurrence, from the sine and cosine of 2θ.
 pub(super) fn sum(series: &Series, sin2: f64, cos2: f64) -> f64 {
     let (mut one, mut two) = (0.0, 0.0);
     for coefficient in series.iter().rev() {
@@ -98,13 +98,13 @@ impl Conformal {
     }
 
     /// Geodetic latitude of an isometric one, given as t = exp(-isometric).
-    pub(super) fn from_exponential(&self, t: f64) -> f64 {
+    pub(super) fn at_exponential(&self, t: f64) -> f64 {
         self.geodetic((1.0 - t) * (1.0 + t), 2.0 * t)
     }
 
     /// Geodetic latitude of an isometric one.
-    pub(super) fn from_isometric(&self, isometric: f64) -> f64 {
-        self.from_exponential(exp(-isometric))
+    pub(super) fn at_isometric(&self, isometric: f64) -> f64 {
+        self.at_exponential(exp(-isometric))
     }
 }
 

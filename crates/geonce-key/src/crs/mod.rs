@@ -145,7 +145,7 @@ impl Crs {
             match &self.shift {
                 None => (self.origin.lon + turn * DEGREE, lat * DEGREE),
                 Some(shift) => {
-                    let (lon, lat) = shift.to_wgs84(self.origin.lon * RADIAN + turn, lat);
+                    let (lon, lat) = shift.apply(self.origin.lon * RADIAN + turn, lat);
                     (lon * DEGREE, lat * DEGREE)
                 }
             }
@@ -164,7 +164,7 @@ impl Crs {
             let (turn, lat) = match &self.shift {
                 None => (within_half_turn(lon - self.origin.lon) * RADIAN, lat * RADIAN),
                 Some(shift) => {
-                    let (lon, lat) = shift.from_wgs84(lon * RADIAN, lat * RADIAN);
+                    let (lon, lat) = shift.undo(lon * RADIAN, lat * RADIAN);
                     (within_half_turn(lon * DEGREE - self.origin.lon) * RADIAN, lat)
                 }
             };
@@ -181,14 +181,14 @@ impl Crs {
             Method::WebMercator => {
                 // The poles are infinitely far away; the double nearest to 90° would only be very far.
                 let isometric = libm::asinh(libm::tan(lat));
-                (lat.abs() < std::f64::consts::FRAC_PI_2).then(|| (WGS84.a * turn, WGS84.a * isometric))
+                (lat.abs() < std::f64::consts::FRAC_PI_2).then_some((WGS84.a * turn, WGS84.a * isometric))
             }
             Method::TransverseMercator(method) => method.forward(turn, lat),
             Method::LambertConformal(method) => method.forward(turn, lat),
-            Method::Albers(method) => method.forward(turn, lat),
+            Method::Albers(method) => Some(method.forward(turn, lat)),
             Method::LambertAzimuthal(method) => method.forward(turn, lat),
             Method::Stereographic(method) => method.forward(turn, lat),
-            Method::Swiss(method) => method.forward(turn, lat),
+            Method::Swiss(method) => Some(method.forward(turn, lat)),
         }
     }
 
@@ -201,7 +201,7 @@ impl Crs {
             Method::LambertConformal(method) => method.inverse(x, y),
             Method::Albers(method) => method.inverse(x, y),
             Method::LambertAzimuthal(method) => method.inverse(x, y),
-            Method::Stereographic(method) => method.inverse(x, y),
+            Method::Stereographic(method) => Some(method.inverse(x, y)),
             Method::Swiss(method) => method.inverse(x, y),
         }
     }

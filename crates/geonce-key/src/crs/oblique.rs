@@ -36,12 +36,11 @@ impl LambertAzimuthal {
         let (sin_lon, cos_lon) = sincos(lon);
         let toward = 1.0 + self.sin0 * sine + self.cos0 * cosine * cos_lon;
         // The point opposite the centre is a whole circle on the map.
-        if !(toward > 1e-10) {
-            return None;
-        }
-        let scale = self.radius * sqrt(2.0 / toward);
-        let north = self.cos0 * sine - self.sin0 * cosine * cos_lon;
-        Some((scale * self.stretch * cosine * sin_lon, scale / self.stretch * north))
+        (toward > 1e-10).then(|| {
+            let scale = self.radius * sqrt(2.0 / toward);
+            let north = self.cos0 * sine - self.sin0 * cosine * cos_lon;
+            (scale * self.stretch * cosine * sin_lon, scale / self.stretch * north)
+        })
     }
 
     pub(super) fn inverse(&self, x: f64, y: f64) -> Option<(f64, f64)> {
@@ -49,14 +48,12 @@ impl LambertAzimuthal {
         let north = y * self.stretch / self.radius;
         // Square of the sine of half the angle from the centre.
         let half = (east * east + north * north) / 4.0;
-        if !(half < 1.0) {
-            return None;
-        }
-        let (cos_angle, along) = (1.0 - 2.0 * half, sqrt(1.0 - half));
-        let sine = cos_angle * self.sin0 + north * along * self.cos0;
-        let (side, ahead) = (east * along, cos_angle * self.cos0 - north * along * self.sin0);
-        let lat = self.authalic.geodetic(sine, sqrt(side * side + ahead * ahead));
-        Some((atan2(side, ahead), lat))
+        (half < 1.0).then(|| {
+            let (cos_angle, along) = (1.0 - 2.0 * half, sqrt(1.0 - half));
+            let sine = cos_angle * self.sin0 + north * along * self.cos0;
+            let (side, ahead) = (east * along, cos_angle * self.cos0 - north * along * self.sin0);
+            (atan2(side, ahead), self.authalic.geodetic(sine, sqrt(side * side + ahead * ahead)))
+        })
     }
 }
 
@@ -101,7 +98,7 @@ impl Sphere {
     /// Longitude and latitude on the ellipsoid of a direction of length one.
     fn geodetic(&self, [ahead, side, up]: [f64; 3]) -> (f64, f64) {
         let isometric = (atanh(up) - self.offset) / self.ratio;
-        (atan2(side, ahead) / self.ratio, self.conformal.from_isometric(isometric))
+        (atan2(side, ahead) / self.ratio, self.conformal.at_isometric(isometric))
     }
 
     /// Turns a direction so that the centre lies on the equator.
@@ -131,19 +128,18 @@ impl Stereographic {
     pub(super) fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
         let [ahead, side, up] = self.sphere.lower(self.sphere.of(lon, lat));
         // Toward the point opposite the centre the map runs to infinity.
-        if !(1.0 + ahead > 1e-10) {
-            return None;
-        }
-        let scale = 2.0 * self.radius / (1.0 + ahead);
-        Some((scale * side, scale * up))
+        (1.0 + ahead > 1e-10).then(|| {
+            let scale = 2.0 * self.radius / (1.0 + ahead);
+            (scale * side, scale * up)
+        })
     }
 
-    pub(super) fn inverse(&self, x: f64, y: f64) -> Option<(f64, f64)> {
+    pub(super) fn inverse(&self, x: f64, y: f64) -> (f64, f64) {
         let (side, up) = (x / self.radius, y / self.radius);
         let square = (side * side + up * up) / 4.0;
         let length = 1.0 + square;
         let direction = [(1.0 - square) / length, side / length, up / length];
-        Some(self.sphere.geodetic(self.sphere.raise(direction)))
+        self.sphere.geodetic(self.sphere.raise(direction))
     }
 }
 
@@ -158,20 +154,19 @@ impl Swiss {
         Swiss { sphere: Sphere::new(ellipsoid, lat) }
     }
 
-    pub(super) fn forward(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
+    pub(super) fn forward(&self, lon: f64, lat: f64) -> (f64, f64) {
         let [ahead, side, up] = self.sphere.lower(self.sphere.of(lon, lat));
-        Some((self.sphere.radius * atan2(side, ahead), self.sphere.radius * atanh(up)))
+        (self.sphere.radius * atan2(side, ahead), self.sphere.radius * atanh(up))
     }
 
     pub(super) fn inverse(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         let lon = x / self.sphere.radius;
         // Beyond half a turn the map repeats itself.
-        if !(lon.abs() <= std::f64::consts::PI) {
-            return None;
-        }
-        let isometric = y / self.sphere.radius;
-        let cosine = 1.0 / cosh(isometric);
-        let (sin_lon, cos_lon) = sincos(lon);
-        Some(self.sphere.geodetic(self.sphere.raise([cosine * cos_lon, cosine * sin_lon, tanh(isometric)])))
+        (lon.abs() <= std::f64::consts::PI).then(|| {
+            let isometric = y / self.sphere.radius;
+            let cosine = 1.0 / cosh(isometric);
+            let (sin_lon, cos_lon) = sincos(lon);
+            self.sphere.geodetic(self.sphere.raise([cosine * cos_lon, cosine * sin_lon, tanh(isometric)]))
+        })
     }
 }

@@ -53,33 +53,48 @@ fn there_and_back_is_the_same_place_for_every_code() {
     }
 }
 
-/// Checks a worked example given in the system's coordinates and in degrees.
-fn example(code: u32, x: f64, y: f64, lon: f64, lat: f64, tolerance_m: f64) {
-    let crs = lookup(code).unwrap();
-    let (got_lon, got_lat) = crs.to_wgs84(x, y).unwrap();
-    let tolerance = tolerance_m / 111_000.0;
-    assert!(
-        (got_lon - lon).abs() < tolerance * 2.0 && (got_lat - lat).abs() < tolerance,
-        "{code}: {got_lon} {got_lat}"
-    );
-    let (got_x, got_y) = crs.from_wgs84(lon, lat).unwrap();
-    assert!((got_x - x).abs() < tolerance_m * 2.0 && (got_y - y).abs() < tolerance_m * 2.0, "{code}: {got_x} {got_y}");
+/// Checks an example on the system's own ellipsoid, both ways, to the printed digits.
+fn example(row: &Row, [x, y]: [f64; 2], [lon, lat]: [f64; 2], tolerance: f64) {
+    let crs = Crs::new(row);
+    let (turn, north) = ((lon - crs.origin.lon) * RADIAN, lat * RADIAN);
+    let (east, up) = crs.forward(turn, north).unwrap();
+    let got = [(east + crs.origin.x) / crs.unit, (up + crs.origin.y) / crs.unit];
+    assert!((got[0] - x).abs() < tolerance && (got[1] - y).abs() < tolerance, "{}: {got:?}", row.name);
+    let (turn_back, north_back) = crs.inverse(x * crs.unit - crs.origin.x, y * crs.unit - crs.origin.y).unwrap();
+    let limit = tolerance / 4e6;
+    assert!((turn_back - turn).abs() < limit && (north_back - north).abs() < limit, "{}", row.name);
+}
+
+fn found(code: u32) -> Row {
+    table::ROWS.iter().copied().find(|row| row.code == code).unwrap()
+}
+
+fn degrees(degree: f64, minute: f64, second: f64) -> f64 {
+    degree + minute / 60.0 + second / 3600.0
 }
 
 #[test]
-fn worked_examples_come_out() {
-    // EPSG guidance note 7-2: 1024 (24°22'54.433"N, 100°20'00"W) and 9820 (50°N, 5°E).
-    example(3857, -11_169_055.58, 2_800_000.00, -100.333_333_333, 24.381_786_944, 0.01);
-    example(3035, 3_962_799.45, 2_999_718.85, 5.0, 50.0, 0.01);
-    // Snyder 1987, page 269 has the same projection on another ellipsoid; the central meridian needs no example:
-    // on it the northing of UTM is 0.9996 of the meridian's length, 10 001 965.729 m from equator to pole on WGS 84.
-    example(32_633, 500_000.0, 0.9996 * 10_001_965.729_3, 15.0, 90.0, 0.001);
-    // The datum points: Bern's old observatory, Amersfoort's tower as projected, and the false origin of Lambert-93.
-    example(2154, 700_000.0, 6_600_000.0, 3.0, 46.5, 1e-6);
-    // swisstopo: 2 600 000 / 1 200 000 on the ellipsoid of WGS 84 is 7°26'19.077"E 46°57'03.898"N.
-    example(2056, 2_600_000.0, 1_200_000.0, 7.438_632_5, 46.951_082_8, 0.05);
-    // LINZ: NZTM 1576041.150 / 6188574.240 is 172°44'20.5"E 34°26'39.2"S to the printed digits.
-    example(4258, 9.0, 52.0, 9.0, 52.0, 1e-9);
+fn published_examples_come_out() {
+    static CLARKE: datum::Ellipsoid = datum::Ellipsoid { a: 6_378_206.4, f: 1.0 / 294.978_698_2 };
+    static NAD27: Datum = Datum { ellipsoid: &CLARKE, operation: "", accuracy_m: 0.0, shift: None };
+    let on_clarke = |name, projection, unit| row(0, name, &NAD27, projection, unit);
+
+    // EPSG guidance note 7-2: methods 1024, 9820, 9807, 9809 and 9802.
+    let lat = degrees(24.0, 22.0, 54.433);
+    example(&WEB_MERCATOR_ROW, [-11_169_055.58, 2_800_000.0], [-100.0 - 20.0 / 60.0, lat], 0.01);
+    example(&found(3035), [3_962_799.45, 2_999_718.85], [5.0, 50.0], 0.01);
+    example(&found(27_700), [577_274.99, 69_740.50], [0.5, 50.5], 0.01);
+    example(&found(28_992), [196_105.283, 557_057.739], [6.0, 53.0], 0.001);
+    let (north, south) = (degrees(28.0, 23.0, 0.0), degrees(30.0, 17.0, 0.0));
+    let easting = 2_000_000.0 * row::FOOT_US;
+    let texas = row::lcc(degrees(27.0, 50.0, 0.0), -99.0, north, south, easting, 0.0);
+    example(&on_clarke("Texas South Central", texas, row::FOOT_US), [2_963_503.91, 254_759.80], [-96.0, 28.5], 0.01);
+    // Snyder 1987, page 292.
+    let albers = row::albers(23.0, -96.0, 29.5, 45.5, 0.0, 0.0);
+    example(&on_clarke("Albers", albers, METRE), [1_885_472.7, 1_535_925.0], [-75.0, 35.0], 0.1);
+    // swisstopo, formulas and constants for the Swiss projection: Rigi.
+    let rigi = [degrees(8.0, 29.0, 11.111_271), degrees(47.0, 3.0, 28.956_592)];
+    example(&found(21_781), [679_520.05, 212_273.44], rigi, 0.01);
 }
 
 #[test]

@@ -65,28 +65,26 @@ impl TransverseMercator {
         let xi = atan2(sin_chi, cos_chi * cos_lon);
         let eta = atanh(cos_chi * sin_lon);
         // Also false for NaN and infinity, which atanh gives at the side poles.
-        if !(eta.abs() <= ETA_MAX) {
-            return None;
-        }
-        let (north, east) = sum(&self.alpha, xi, eta);
-        Some((self.radius * (eta + east), self.radius * (xi + north - self.start)))
+        (eta.abs() <= ETA_MAX).then(|| {
+            let (north, east) = sum(&self.alpha, xi, eta);
+            (self.radius * (eta + east), self.radius * (xi + north - self.start))
+        })
     }
 
     pub(super) fn inverse(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         let xi = y / self.radius + self.start;
         let eta = x / self.radius;
-        if !(eta.abs() <= ETA_MAX && xi.abs() <= QUARTER) {
-            return None;
-        }
-        let (north, east) = sum(&self.beta, xi, eta);
-        let (sin_xi, cos_xi) = sincos(xi - north);
-        let sinh_eta = sinh(eta - east);
-        let lat = self.conformal.geodetic(sin_xi, sqrt(sinh_eta * sinh_eta + cos_xi * cos_xi));
-        Some((atan2(sinh_eta, cos_xi), lat))
+        (eta.abs() <= ETA_MAX && xi.abs() <= QUARTER).then(|| {
+            let (north, east) = sum(&self.beta, xi, eta);
+            let (sin_xi, cos_xi) = sincos(xi - north);
+            let sinh_eta = sinh(eta - east);
+            let lat = self.conformal.geodetic(sin_xi, sqrt(sinh_eta * sinh_eta + cos_xi * cos_xi));
+            (atan2(sinh_eta, cos_xi), lat)
+        })
     }
 }
 
-/// Σ c_k sin 2k(ξ + iη) by Clenshaw's recurrence over complex numbers: real and imaginary part.
+/// The sum of `c_k` sin 2k(ξ + iη) by Clenshaw's recurrence over complex numbers: real and imaginary part.
 fn sum(series: &Series, xi: f64, eta: f64) -> (f64, f64) {
     let (sin2, cos2) = sincos(2.0 * xi);
     let (sinh2, cosh2) = (sinh(2.0 * eta), cosh(2.0 * eta));
