@@ -124,7 +124,7 @@ fn scale_up(digits: u64, shift: i32) -> u64 {
         return 0;
     }
     let factor = POW10.get(shift.unsigned_abs() as usize).copied().unwrap_or(u64::MAX);
-    digits.checked_mul(factor).unwrap_or(u64::MAX)
+    digits.saturating_mul(factor)
 }
 
 /// `digits / 10^shift` by both rules. With 18 or more digits to drop, a shortest decimal (at most 17 digits) is

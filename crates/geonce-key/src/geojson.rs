@@ -3,7 +3,6 @@
 //! Structure only: nesting, member types, counts of numbers. What numbers become is the [`Ordinates`]' affair;
 //! closed rings and bounds are checked on the grid, where all input forms meet.
 
-use crate::crs::Declared;
 use crate::json::{Tag, Value, pointer_token};
 use crate::policy::Pointer;
 use crate::shape::{Kind, Shape};
@@ -22,8 +21,8 @@ pub(crate) struct Payload<'a> {
     pub(crate) geometry: Option<Value<'a>>,
     /// Where the geometry is.
     pub(crate) geometry_pointer: String,
-    /// The coordinate system that Feature or geometry declare.
-    pub(crate) crs: Option<Declared>,
+    /// The code of the coordinate system that Feature or geometry declare.
+    pub(crate) crs: Option<u32>,
 }
 
 /// Finds Feature and geometry in a payload and checks the members around the coordinates.
@@ -75,7 +74,7 @@ impl<'a> Known<'a> {
     }
 
     /// Members that RFC 7946 section 7.1 keeps for other types.
-    fn forbid(&self, what: &str, names: &[(&str, bool)]) -> Result<()> {
+    fn forbid(what: &str, names: &[(&str, bool)]) -> Result<()> {
         match names.iter().find(|(_, present)| *present) {
             None => Ok(()),
             Some((name, _)) => {
@@ -102,7 +101,7 @@ impl<'a> Known<'a> {
         if self.id.is_some_and(|value| value.tag() != Tag::String && !value.is_number()) {
             return Err(Error::new(Code::GeojsonId, "/id", "a feature's id is a string or a number"));
         }
-        self.forbid(
+        Known::forbid(
             "a Feature",
             &[
                 ("coordinates", self.coordinates.is_some()),
@@ -142,7 +141,7 @@ fn feature_or_geometry<'a>(root: Value<'a>, object: Value<'a>) -> Result<Payload
     };
     let inner = geometry.and_then(|geometry| geometry.get("crs")).map(declared_crs).transpose();
     let inner = inner.map_err(|e| e.under("/geometry"))?;
-    if crs.is_some() && inner.is_some() && crs != inner {
+    if crs.zip(inner).is_some_and(|(outer, inner)| outer != inner) {
         let message = "feature and geometry declare different coordinate systems";
         return Err(Error::new(Code::CrsConflict, "/geometry/crs", message));
     }
@@ -176,7 +175,7 @@ fn type_name(kind: Option<Value<'_>>) -> Result<Cow<'_, str>> {
 }
 
 /// The `crs` member of the 2008 `GeoJSON` specification, which real senders still write.
-pub(crate) fn declared_crs(crs: Value<'_>) -> Result<Declared> {
+pub(crate) fn declared_crs(crs: Value<'_>) -> Result<u32> {
     let ambiguous = |message: &str| {
         Err(Error::new(Code::CrsAmbiguous, "/crs", message)
             .hint(r#"write {"type":"name","properties":{"name":"EPSG:3857"}}, or leave crs out for WGS 84"#))
@@ -186,13 +185,17 @@ pub(crate) fn declared_crs(crs: Value<'_>) -> Result<Declared> {
     }
     let name = crs.get("properties").and_then(|properties| properties.get("name")).and_then(Value::as_str);
     match (crs.get("type").and_then(Value::as_str).as_deref(), name) {
-        (Some("name"), Some(name)) => crate::crs::parse(&name).map_err(|e| e.under("/crs/properties/name")),
+        (Some("name"), Some(name)) => declared_code(&name).map_err(|e| e.under("/crs/properties/name")),
         (Some("EPSG"), _) => match crs.get("properties").and_then(|p| p.get("code")).map(Value::number_or_text) {
-            Some(Some(code)) => crate::crs::parse(&code).map_err(|e| e.under("/crs/properties/code")),
+            Some(Some(code)) => declared_code(&code).map_err(|e| e.under("/crs/properties/code")),
             _ => ambiguous("crs names no code"),
         },
         _ => ambiguous("crs is not a named coordinate system"),
     }
+}
+
+fn declared_code(declaration: &str) -> Result<u32> {
+    crate::crs::parse(declaration).map(|crs| crs.code())
 }
 
 impl<'a> Value<'a> {
@@ -244,7 +247,7 @@ impl<O: Ordinates> Reader<'_, O> {
         let known = Known::of(geometry);
         let name = type_name(known.kind)?;
         known.check_bbox()?;
-        known.forbid(
+        Known::forbid(
             "a geometry",
             &[
                 ("geometry", known.geometry.is_some()),

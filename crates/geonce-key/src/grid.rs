@@ -124,11 +124,10 @@ impl Gridder {
                 let count = end - start;
                 let refuse = |code, message: String| Err(Error::new(code, path_pointer(shape, index), message));
                 match kind {
-                    Kind::Point => {}
                     Kind::LineString if count < 2 => {
                         return refuse(Code::GeojsonLineShort, "a line has at least two positions".to_owned());
                     }
-                    Kind::LineString => {}
+                    Kind::Point | Kind::LineString => {}
                     _ => {
                         let closed = count > 1
                             && (shape.positions[start] == shape.positions[end - 1]
@@ -222,15 +221,11 @@ pub(crate) fn path_pointer(shape: &Shape<impl Copy>, index: usize) -> String {
             if !paths.contains(&index) {
                 continue;
             }
-            let mut pointer = if shape.collection { format!("/geometries/{m}") } else { String::new() };
-            pointer.push_str("/coordinates");
-            if member.kind.is_multi() {
-                pointer.push_str(&format!("/{p}"));
-            }
-            if member.kind.part() == Kind::Polygon {
-                pointer.push_str(&format!("/{}", index - paths.start));
-            }
-            return pointer;
+            let within = if shape.collection { format!("/geometries/{m}") } else { String::new() };
+            let part = if member.kind.is_multi() { format!("/{p}") } else { String::new() };
+            let is_ring = member.kind.part() == Kind::Polygon;
+            let ring = if is_ring { format!("/{}", index - paths.start) } else { String::new() };
+            return format!("{within}/coordinates{part}{ring}");
         }
     }
     String::new()

@@ -36,7 +36,7 @@ pub(crate) fn write(payload: Option<&Payload<'_>>, policy: &Policy, out: &mut Ve
             }
         },
         Identity::Fields(fields) => {
-            write_fields(base.map(|payload| payload_base(payload, policy)), fields, policy, out)?
+            write_fields(base.map(|payload| payload_base(payload, policy)), fields, policy, out)?;
         }
     }
     out.extend_from_slice(b",\"scope\":");

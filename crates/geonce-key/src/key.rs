@@ -1,8 +1,9 @@
 //! Keys: the bytes of `g1` point 12 and their digests, from any input form, under one policy.
 
 use crate::canonical::{Canonicalizer, Rules};
-use crate::crs::{self, Crs, Declared};
+use crate::crs::{self, Crs};
 use crate::decimal::{Decimal, write_grid};
+use crate::delivered::Delivered;
 use crate::fingerprint::Fingerprint;
 use crate::geojson::{self, Payload};
 use crate::grid::{Doubles, Gridder, path_pointer};
@@ -33,8 +34,8 @@ pub struct Input<'a> {
     pub form: Form,
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// The coordinate system declared by the collection around it.
-    pub crs: Option<Declared>,
+    /// The EPSG code declared by the collection around it.
+    pub crs: Option<u32>,
 }
 
 impl<'a> Input<'a> {
@@ -79,6 +80,8 @@ impl Keyed {
 pub struct Keyer {
     policy: Policy,
     schema: Option<Schema>,
+    /// Where a payload declares nothing; absent where it must.
+    assumed_crs: Option<Crs>,
     rules: Rules,
     nodes: Vec<Node>,
     gridder: Gridder,
@@ -104,12 +107,18 @@ impl Keyer {
     /// Checks a policy and prepares it.
     pub fn new(policy: &Policy) -> Result<Keyer> {
         policy.check()?;
-        if let AssumedCrs::Code(code) = policy.crs {
-            find_crs(code, policy.approximate_crs)?;
-        }
+        let assumed_crs = match policy.crs {
+            AssumedCrs::Required => None,
+            AssumedCrs::Code(code) => {
+                let crs = crs::find(code)?;
+                refuse_approximate(&crs, policy.approximate_crs)?;
+                Some(crs)
+            }
+        };
         let previous = policy.previous.as_deref().map(Keyer::new).transpose()?.map(Box::new);
         Ok(Keyer {
             schema: policy.accept.schema.as_deref().map(Schema::new).transpose()?,
+            assumed_crs,
             rules: Rules::new(policy),
             nodes: Vec::new(),
             gridder: Gridder::new(policy),
@@ -180,9 +189,9 @@ impl Keyer {
                 self.nodes = nodes;
                 read?
             }
-            Form::Wkt => self.read_delivered(crate::wkt::read(input.bytes, &self.policy.limits)?, input.crs)?,
-            Form::Wkb => self.read_delivered(crate::wkb::read(input.bytes, &self.policy.limits)?, input.crs)?,
-            Form::WkbHex => self.read_delivered(crate::wkb::read_hex(input.bytes, &self.policy.limits)?, input.crs)?,
+            Form::Wkt => self.read_delivered(&crate::wkt::read(input.bytes, &self.policy.limits)?, input.crs)?,
+            Form::Wkb => self.read_delivered(&crate::wkb::read(input.bytes, &self.policy.limits)?, input.crs)?,
+            Form::WkbHex => self.read_delivered(&crate::wkb::read_hex(input.bytes, &self.policy.limits)?, input.crs)?,
         };
         if !read.has_geometry {
             self.write_bytes(None, false);
@@ -224,9 +233,8 @@ impl Keyer {
         Ok(Read { has_geometry: payload.geometry.is_some(), geometry_pointer: payload.geometry_pointer })
     }
 
-    fn read_delivered(&mut self, delivered: crate::delivered::Delivered, outer: Option<Declared>) -> Result<Read> {
-        let declared = delivered.srid.map(Declared::from_srid).transpose()?;
-        let crs = self.resolve_crs(declared, outer)?;
+    fn read_delivered(&mut self, delivered: &Delivered, outer: Option<u32>) -> Result<Read> {
+        let crs = self.resolve_crs(delivered.srid.map(normal_code), outer)?;
         self.gridder.shape(&delivered.shape, crs.as_ref(), &mut self.shape)?;
         self.accept_type_name(self.shape.type_name(), "/type")?;
         identity::write(None, &self.policy, &mut self.suffix)?;
@@ -338,22 +346,22 @@ impl Keyer {
     }
 
     /// The transformation a payload needs; `None` where its numbers are WGS 84 longitude and latitude already.
-    fn resolve_crs(&self, declared: Option<Declared>, outer: Option<Declared>) -> Result<Option<Crs>> {
-        if let (Some(inner), Some(outer)) = (declared, outer)
-            && inner != outer
-        {
+    fn resolve_crs(&self, declared: Option<u32>, outer: Option<u32>) -> Result<Option<Crs>> {
+        if declared.zip(outer).is_some_and(|(inner, outer)| inner != outer) {
             let message = "feature and collection declare different coordinate systems";
             return Err(Error::new(Code::CrsConflict, "", message));
         }
-        let code = match (declared.or(outer), self.policy.crs) {
-            (Some(declared), _) => declared.code(),
-            (None, AssumedCrs::Code(code)) => code,
-            (None, AssumedCrs::Required) => {
+        let crs = match (declared.or(outer), &self.assumed_crs) {
+            (None, None) => {
                 return Err(Error::new(Code::CrsMissing, "", "the payload declares no coordinate system")
                     .hint("this source has crs = \"required\""));
             }
+            (Some(code), Some(assumed)) if code != assumed.code() => crs::find(code)?,
+            (Some(code), None) => crs::find(code)?,
+            (_, Some(assumed)) if assumed.is_geographic_wgs84() => return Ok(None),
+            (_, Some(assumed)) => *assumed,
         };
-        let crs = find_crs(code, self.policy.approximate_crs)?;
+        refuse_approximate(&crs, self.policy.approximate_crs)?;
         Ok((!crs.is_geographic_wgs84()).then_some(crs))
     }
 
@@ -372,14 +380,18 @@ impl Keyer {
     }
 }
 
-fn find_crs(code: u32, approximate: bool) -> Result<Crs> {
-    let crs = crs::lookup(code).ok_or_else(|| crs::unknown(code))?;
-    if crs.is_approximate() && !approximate {
-        let message = format!("EPSG:{code} ({}) reaches WGS 84 only approximately", crs.name());
-        return Err(Error::new(Code::CrsApproximate, "", message)
-            .hint("approximate_crs = true accepts that, in words: keys then hold within this source only"));
+/// Several codes may name one system; an unknown one stays and is refused where it is used.
+fn normal_code(srid: u32) -> u32 {
+    crs::lookup(srid).map_or(srid, |crs| crs.code())
+}
+
+fn refuse_approximate(crs: &Crs, accepted: bool) -> Result<()> {
+    if !crs.is_approximate() || accepted {
+        return Ok(());
     }
-    Ok(crs)
+    let message = format!("EPSG:{} ({}) reaches WGS 84 only approximately", crs.code(), crs.name());
+    Err(Error::new(Code::CrsApproximate, "", message)
+        .hint("approximate_crs = true accepts that: such keys match those of the same source, not of others"))
 }
 
 fn crs_pointer(payload: &Payload<'_>) -> String {
@@ -404,7 +416,7 @@ pub(crate) fn write_geometry(shape: &Shape<i64>, places: [u8; 2], out: &mut Vec<
         return;
     }
     out.extend_from_slice(b"{\"geometries\":");
-    writer.list(shape.members(), out, |writer, member, out| writer.member(member, out));
+    writer.list(shape.members(), out, CoordinateWriter::member);
     out.extend_from_slice(b",\"type\":\"GeometryCollection\"}");
 }
 
@@ -443,7 +455,7 @@ impl CoordinateWriter {
 
     fn part<'a>(&self, kind: Kind, mut paths: impl Iterator<Item = &'a [[i64; 3]]>, out: &mut Vec<u8>) {
         let path = |writer: &Self, path: &[[i64; 3]], out: &mut Vec<u8>| {
-            writer.list(path.iter(), out, |writer, position, out| writer.position(position, out));
+            writer.list(path.iter(), out, CoordinateWriter::position);
         };
         match kind {
             Kind::Polygon => self.list(paths, out, path),
