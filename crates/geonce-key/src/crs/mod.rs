@@ -23,6 +23,8 @@ use datum::{DEGREE, Datum, RADIAN, Shift, WGS84, WGS84_DATUM, within_half_turn};
 use map::Map;
 use row::{Coordinates, METRE, Row, row};
 
+use crate::Result;
+
 pub use parse::parse;
 
 /// Operations that EPSG rates at this accuracy or worse are approximate: ballpark shifts and those that want a grid.
@@ -45,6 +47,10 @@ pub struct Crs {
 
 /// From coordinates to longitude and latitude on the system's own datum.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once per payload and kept; a box would cost an allocation and Copy"
+)]
 enum Step {
     LonLat,
     WebMercator,
@@ -67,6 +73,11 @@ pub fn lookup(code: u32) -> Option<Crs> {
         },
     };
     Some(Crs::new(&row))
+}
+
+/// The system with this code, or the refusal of a code that is not in the table.
+pub(crate) fn find(code: u32) -> Result<Crs> {
+    lookup(code).ok_or_else(|| parse::unknown(code))
 }
 
 impl Crs {
