@@ -155,7 +155,7 @@ def row(code):
     crs = CRS(code)
     datum = DATUMS[crs.geodetic_crs.to_epsg()][0]
     if crs.is_geographic:
-        return f'row({code}, "{crs.name}", &{datum}, Projection::LonLat, METRE),'
+        return f'row({code}, "{crs.name}", &{datum}, Coordinates::LonLat, METRE),'
     unit = {1: "METRE", Fraction(1200, 3937): "FOOT_US", Fraction("0.3048"): "FOOT"}
     foot = unit[factor(crs.to_json_dict()["coordinate_system"]["axis"][0]["unit"])]
     return f'row({code}, "{crs.name}", &{datum}, {conversion(crs)}, {foot}),'
@@ -189,7 +189,7 @@ HEAD = """\
 //! Angles in degrees, lengths in metres (feet are converted exactly), shifts as `towgs84` writes them.
 
 use super::datum::{AIRY, BESSEL, Datum, GRS80};
-use super::row::{FOOT, FOOT_US, METRE, Projection, Row, albers, laea, lcc, row, sterea, swiss, tm};
+use super::row::{Coordinates, FOOT, FOOT_US, METRE, Row, albers, laea, lcc, row, sterea, swiss, tm};
 """
 
 

@@ -3,12 +3,14 @@
 //! Heights are taken as zero on the way in and dropped on the way out, as the EPSG "geog2D domain" methods say.
 //! Grids are not read: a datum that needs one for metre accuracy is marked by its operation's accuracy.
 
+use std::f64::consts::PI;
+
 use libm::{atan2, sincos, sqrt};
 
 /// Degrees to radians.
-pub(super) const RADIAN: f64 = std::f64::consts::PI / 180.0;
+pub(super) const RADIAN: f64 = PI / 180.0;
 /// Radians to degrees.
-pub(super) const DEGREE: f64 = 180.0 / std::f64::consts::PI;
+pub(super) const DEGREE: f64 = 180.0 / PI;
 
 /// An ellipsoid of revolution.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +69,7 @@ pub(super) struct Shift {
 
 impl Shift {
     pub(super) fn new(source: Ellipsoid, [x, y, z, rx, ry, rz, ppm]: [f64; 7]) -> Self {
-        const ARC_SECOND: f64 = std::f64::consts::PI / 648_000.0;
+        const ARC_SECOND: f64 = PI / 648_000.0;
         Shift {
             source,
             move_m: [x, y, z],
@@ -97,7 +99,7 @@ impl Shift {
         let (mut source_lon, mut source_lat) = (lon, lat);
         for _ in 0..4 {
             let (got_lon, got_lat) = self.apply(source_lon, source_lat);
-            source_lon += lon - got_lon;
+            source_lon += within_half_turn(lon - got_lon, PI);
             source_lat += lat - got_lat;
         }
         (source_lon, source_lat)
@@ -131,4 +133,15 @@ fn geodetic(ellipsoid: Ellipsoid, x: f64, y: f64, z: f64) -> (f64, f64) {
         (up, out) = ((1.0 - ellipsoid.f) * rise, run);
     }
     (atan2(y, x), atan2(rise, run))
+}
+
+/// The same angle less than one turn further on or back, between plus and minus `half` a turn.
+pub(super) fn within_half_turn(angle: f64, half: f64) -> f64 {
+    if angle > half {
+        angle - 2.0 * half
+    } else if angle < -half {
+        angle + 2.0 * half
+    } else {
+        angle
+    }
 }

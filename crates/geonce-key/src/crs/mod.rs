@@ -7,6 +7,7 @@
 mod conic;
 mod datum;
 mod latitude;
+mod map;
 mod oblique;
 mod parse;
 mod row;
@@ -18,11 +19,11 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
-use conic::{Albers, LambertConformal};
-use datum::{DEGREE, Datum, RADIAN, Shift, WGS84, WGS84_DATUM};
-use oblique::{LambertAzimuthal, Stereographic, Swiss};
-use row::{METRE, Origin, Projection, Row, row};
-use transverse::TransverseMercator;
+use datum::{DEGREE, Datum, RADIAN, Shift, WGS84, WGS84_DATUM, within_half_turn};
+use map::Map;
+use row::{Coordinates, METRE, Row, row};
+
+use crate::Result;
 
 pub use parse::parse;
 
@@ -31,8 +32,8 @@ use crate::Result;
 /// Operations that EPSG rates at this accuracy or worse are approximate: ballpark shifts and those that want a grid.
 const APPROXIMATE_M: f64 = 2.0;
 
-static WGS84_ROW: Row = row(4326, "WGS 84", &WGS84_DATUM, Projection::LonLat, METRE);
-static WEB_MERCATOR_ROW: Row = row(3857, "WGS 84 / Pseudo-Mercator", &WGS84_DATUM, Projection::WebMercator, METRE);
+static WGS84_ROW: Row = row(4326, "WGS 84", &WGS84_DATUM, Coordinates::LonLat, METRE);
+static WEB_MERCATOR_ROW: Row = row(3857, "WGS 84 / Pseudo-Mercator", &WGS84_DATUM, Coordinates::WebMercator, METRE);
 
 /// A coordinate system of the table, ready to convert. Making one costs about a microsecond: keep it for a payload.
 #[derive(Clone, Copy, Debug)]
@@ -42,23 +43,25 @@ pub struct Crs {
     datum: &'static Datum,
     /// Metres per unit.
     unit: f64,
-    origin: Origin,
-    method: Method,
+    step: Step,
     shift: Option<Shift>,
 }
 
-/// A projection with everything computed that does not depend on the position.
+/// From coordinates to longitude and latitude on the system's own datum.
 #[derive(Clone, Copy, Debug)]
-enum Method {
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once per payload and kept; a box would cost an allocation and Copy"
+)]
+enum Step {
     LonLat,
     WebMercator,
-    TransverseMercator(TransverseMercator),
-    LambertConformal(LambertConformal),
-    Albers(Albers),
-    LambertAzimuthal(LambertAzimuthal),
-    Stereographic(Stereographic),
-    Swiss(Swiss),
+    Map(Map),
 }
+
+/// Half the circumference of Web Mercator's sphere: the easting of 180°. Dividing by it, rather than by the radius,
+/// makes the edge of the world map exactly 180° instead of a rounding error more, which would be out of bounds.
+const WEB_HALF_M: f64 = 6_378_137.0 * std::f64::consts::PI;
 
 /// The system with this EPSG code. The codes in use for Web Mercator before it had one (3785, 900913, and Esri's
 /// 102100 and 102113) are EPSG:3857.
@@ -82,32 +85,13 @@ pub(crate) fn find(code: u32) -> Result<Crs> {
 impl Crs {
     fn new(row: &Row) -> Self {
         let ellipsoid = row.datum.ellipsoid;
-        let none = Origin { lat: 0.0, lon: 0.0, x: 0.0, y: 0.0 };
-        let (origin, method) = match row.projection {
-            Projection::LonLat => (none, Method::LonLat),
-            Projection::WebMercator => (none, Method::WebMercator),
-            Projection::TransverseMercator { origin, scale } => {
-                let made = TransverseMercator::new(ellipsoid, origin.lat * RADIAN, scale);
-                (origin, Method::TransverseMercator(made))
-            }
-            Projection::LambertConformal { origin, parallels } => {
-                let made = LambertConformal::new(ellipsoid, origin.lat * RADIAN, parallels.map(|lat| lat * RADIAN));
-                (origin, Method::LambertConformal(made))
-            }
-            Projection::Albers { origin, parallels } => {
-                let made = Albers::new(ellipsoid, origin.lat * RADIAN, parallels.map(|lat| lat * RADIAN));
-                (origin, Method::Albers(made))
-            }
-            Projection::LambertAzimuthal { origin } => {
-                (origin, Method::LambertAzimuthal(LambertAzimuthal::new(ellipsoid, origin.lat * RADIAN)))
-            }
-            Projection::Stereographic { origin, scale } => {
-                (origin, Method::Stereographic(Stereographic::new(ellipsoid, origin.lat * RADIAN, scale)))
-            }
-            Projection::Swiss { origin } => (origin, Method::Swiss(Swiss::new(ellipsoid, origin.lat * RADIAN))),
+        let step = match &row.coordinates {
+            Coordinates::LonLat => Step::LonLat,
+            Coordinates::WebMercator => Step::WebMercator,
+            Coordinates::Map(projection) => Step::Map(Map::new(ellipsoid, projection)),
         };
         let shift = row.datum.shift.map(|parameters| Shift::new(*ellipsoid, parameters));
-        Crs { code: row.code, name: row.name, datum: row.datum, unit: row.unit, origin, method, shift }
+        Crs { code: row.code, name: row.name, datum: row.datum, unit: row.unit, step, shift }
     }
 
     /// The EPSG code; two declarations mean the same system when their codes are equal.
@@ -145,82 +129,55 @@ impl Crs {
     ///
     /// Longitudes are not wrapped: a position east of 180° in zone 60 has a longitude above 180.
     pub fn to_wgs84(&self, x: f64, y: f64) -> Option<(f64, f64)> {
-        let (lon, lat) = if matches!(self.method, Method::LonLat) {
-            (x, y)
-        } else {
-            let (turn, lat) = self.inverse(x * self.unit - self.origin.x, y * self.unit - self.origin.y)?;
-            match &self.shift {
-                None => (self.origin.lon + turn * DEGREE, lat * DEGREE),
-                Some(shift) => {
-                    let (lon, lat) = shift.apply(self.origin.lon * RADIAN + turn, lat);
-                    (lon * DEGREE, lat * DEGREE)
-                }
-            }
+        let (lon, lat) = match &self.step {
+            Step::LonLat => (x, y),
+            Step::WebMercator => (x / WEB_HALF_M * 180.0, libm::atan(libm::sinh(y / WGS84.a)) * DEGREE),
+            Step::Map(map) => self.unproject(map, x * self.unit, y * self.unit)?,
         };
         (lon.is_finite() && lat.is_finite()).then_some((lon, lat))
     }
 
-    /// The inverse of [`Crs::to_wgs84`]; `None` also for longitudes beyond ±180 and latitudes beyond ±90.
+    /// The inverse of [`Crs::to_wgs84`]; `None` also for longitudes beyond a whole turn and latitudes beyond a pole.
     pub fn from_wgs84(&self, lon: f64, lat: f64) -> Option<(f64, f64)> {
-        if !(lon.abs() <= 180.0 && lat.abs() <= 90.0) {
+        // Web Mercator's own edge comes out a rounding error beyond 180°, so that cannot be the limit.
+        let on_earth = lon.abs() <= 360.0 && lat.abs() <= 90.0;
+        if !on_earth {
             return None;
         }
-        let (x, y) = if matches!(self.method, Method::LonLat) {
-            (lon, lat)
-        } else {
-            let (turn, lat) = match &self.shift {
-                None => (within_half_turn(lon - self.origin.lon) * RADIAN, lat * RADIAN),
-                Some(shift) => {
-                    let (lon, lat) = shift.undo(lon * RADIAN, lat * RADIAN);
-                    (within_half_turn(lon * DEGREE - self.origin.lon) * RADIAN, lat)
-                }
-            };
-            let (x, y) = self.forward(turn, lat)?;
-            ((x + self.origin.x) / self.unit, (y + self.origin.y) / self.unit)
+        let (x, y) = match &self.step {
+            Step::LonLat => (lon, lat),
+            // The poles are infinitely far away; the double nearest to 90° would only be very far.
+            Step::WebMercator if lat.abs() >= 90.0 => return None,
+            Step::WebMercator => (lon / 180.0 * WEB_HALF_M, WGS84.a * libm::asinh(libm::tan(lat * RADIAN))),
+            Step::Map(map) => {
+                let (x, y) = self.project(map, lon, lat)?;
+                (x / self.unit, y / self.unit)
+            }
         };
         (x.is_finite() && y.is_finite()).then_some((x, y))
     }
 
-    /// From longitude from the origin and latitude, in radians on the system's own ellipsoid, to metres.
-    fn forward(&self, turn: f64, lat: f64) -> Option<(f64, f64)> {
-        match &self.method {
-            Method::LonLat => Some((turn, lat)),
-            Method::WebMercator => {
-                // The poles are infinitely far away; the double nearest to 90° would only be very far.
-                let isometric = libm::asinh(libm::tan(lat));
-                (lat.abs() < std::f64::consts::FRAC_PI_2).then_some((WGS84.a * turn, WGS84.a * isometric))
+    /// From metres to degrees on WGS 84.
+    fn unproject(&self, map: &Map, x: f64, y: f64) -> Option<(f64, f64)> {
+        let (turn, lat) = map.inverse(x, y)?;
+        Some(match &self.shift {
+            None => (map.origin.lon + turn * DEGREE, lat * DEGREE),
+            Some(shift) => {
+                let (lon, lat) = shift.apply(map.origin.lon * RADIAN + turn, lat);
+                (lon * DEGREE, lat * DEGREE)
             }
-            Method::TransverseMercator(method) => method.forward(turn, lat),
-            Method::LambertConformal(method) => method.forward(turn, lat),
-            Method::Albers(method) => Some(method.forward(turn, lat)),
-            Method::LambertAzimuthal(method) => method.forward(turn, lat),
-            Method::Stereographic(method) => method.forward(turn, lat),
-            Method::Swiss(method) => Some(method.forward(turn, lat)),
-        }
+        })
     }
 
-    /// From metres to longitude from the origin and latitude, in radians on the system's own ellipsoid.
-    fn inverse(&self, x: f64, y: f64) -> Option<(f64, f64)> {
-        match &self.method {
-            Method::LonLat => Some((x, y)),
-            Method::WebMercator => Some((x / WGS84.a, libm::atan(libm::sinh(y / WGS84.a)))),
-            Method::TransverseMercator(method) => method.inverse(x, y),
-            Method::LambertConformal(method) => method.inverse(x, y),
-            Method::Albers(method) => method.inverse(x, y),
-            Method::LambertAzimuthal(method) => method.inverse(x, y),
-            Method::Stereographic(method) => Some(method.inverse(x, y)),
-            Method::Swiss(method) => method.inverse(x, y),
-        }
-    }
-}
-
-/// The same angle between -180° and 180°, given one between -540° and 540°.
-fn within_half_turn(degrees: f64) -> f64 {
-    if degrees > 180.0 {
-        degrees - 360.0
-    } else if degrees < -180.0 {
-        degrees + 360.0
-    } else {
-        degrees
+    /// From degrees on WGS 84 to metres.
+    fn project(&self, map: &Map, lon: f64, lat: f64) -> Option<(f64, f64)> {
+        let (lon, lat) = match &self.shift {
+            None => (lon, lat * RADIAN),
+            Some(shift) => {
+                let (lon, lat) = shift.undo(lon * RADIAN, lat * RADIAN);
+                (lon * DEGREE, lat)
+            }
+        };
+        map.forward(within_half_turn(lon - map.origin.lon, 180.0) * RADIAN, lat)
     }
 }

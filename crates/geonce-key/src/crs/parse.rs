@@ -1,7 +1,7 @@
 //! Reads a declaration of a coordinate system. Only forms that name exactly one EPSG code, or CRS84, are accepted;
 //! everything else is refused with what to write instead. Definitions (WKT, PROJ, PROJJSON) are never interpreted.
 
-use super::{Crs, lookup, table};
+use super::{Crs, find, table};
 use crate::{Code, Error, Result};
 
 /// Declarations longer than this are refused unread.
@@ -37,7 +37,7 @@ pub fn parse(declaration: &str) -> Result<Crs> {
         let message = format!("cannot tell which coordinate system {declaration:?} is");
         return Err(refuse(Code::CrsAmbiguous, message, advice(&lower)));
     };
-    lookup(code).ok_or_else(|| unknown(code))
+    find(code)
 }
 
 /// Takes the accepted forms apart, lower case.
@@ -81,6 +81,7 @@ fn number(digits: &str) -> Option<u32> {
     if plain { digits.parse().ok() } else { None }
 }
 
+/// The refusal of a code that is not in the table.
 pub(super) fn unknown(code: u32) -> Error {
     match table::WITH_HEIGHT.binary_search_by_key(&code, |pair| pair.0).ok().and_then(|at| table::WITH_HEIGHT.get(at)) {
         Some((_, part)) => {

@@ -15,7 +15,7 @@ pub(super) struct Row {
     pub(super) code: u32,
     pub(super) name: &'static str,
     pub(super) datum: &'static Datum,
-    pub(super) projection: Projection,
+    pub(super) coordinates: Coordinates,
     pub(super) unit: f64,
 }
 
@@ -23,10 +23,10 @@ pub(super) const fn row(
     code: u32,
     name: &'static str,
     datum: &'static Datum,
-    projection: Projection,
+    coordinates: Coordinates,
     unit: f64,
 ) -> Row {
-    Row { code, name, datum, projection, unit }
+    Row { code, name, datum, coordinates, unit }
 }
 
 /// Where a projection's coordinates start: degrees, and metres added to the coordinates.
@@ -38,47 +38,65 @@ pub(super) struct Origin {
     pub(super) y: f64,
 }
 
-/// A projection's parameters: angles in degrees, lengths in metres.
+/// How coordinates relate to longitude and latitude.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Projection {
+pub(super) enum Coordinates {
     /// Longitude and latitude in degrees.
     LonLat,
     /// Spherical Mercator on the WGS 84 semi-major axis (EPSG method 1024).
     WebMercator,
-    /// Transverse Mercator (9807).
-    TransverseMercator { origin: Origin, scale: f64 },
-    /// Lambert conformal conic with two standard parallels (9802).
-    LambertConformal { origin: Origin, parallels: [f64; 2] },
-    /// Albers equal area (9822).
-    Albers { origin: Origin, parallels: [f64; 2] },
-    /// Lambert azimuthal equal area (9820).
-    LambertAzimuthal { origin: Origin },
-    /// Oblique stereographic (9809).
-    Stereographic { origin: Origin, scale: f64 },
+    /// An ellipsoidal projection.
+    Map(Projection),
+}
+
+/// A projection's parameters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Projection {
+    pub(super) origin: Origin,
+    pub(super) method: Method,
+}
+
+/// A projection's method by its EPSG code, with the parameters that are its own. Parallels are in degrees.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Method {
+    /// 9807.
+    TransverseMercator { scale: f64 },
+    /// 9802, with two standard parallels.
+    LambertConformal { parallels: [f64; 2] },
+    /// 9822.
+    Albers { parallels: [f64; 2] },
+    /// 9820.
+    LambertAzimuthal,
+    /// 9809.
+    Stereographic { scale: f64 },
     /// The Swiss oblique Mercator: 9815 with azimuth 90° and scale 1.
-    Swiss { origin: Origin },
+    Swiss,
 }
 
-pub(super) const fn tm(lat: f64, lon: f64, scale: f64, x: f64, y: f64) -> Projection {
-    Projection::TransverseMercator { origin: Origin { lat, lon, x, y }, scale }
+const fn map(lat: f64, lon: f64, x: f64, y: f64, method: Method) -> Coordinates {
+    Coordinates::Map(Projection { origin: Origin { lat, lon, x, y }, method })
 }
 
-pub(super) const fn lcc(lat: f64, lon: f64, first: f64, second: f64, x: f64, y: f64) -> Projection {
-    Projection::LambertConformal { origin: Origin { lat, lon, x, y }, parallels: [first, second] }
+pub(super) const fn tm(lat: f64, lon: f64, scale: f64, x: f64, y: f64) -> Coordinates {
+    map(lat, lon, x, y, Method::TransverseMercator { scale })
 }
 
-pub(super) const fn albers(lat: f64, lon: f64, first: f64, second: f64, x: f64, y: f64) -> Projection {
-    Projection::Albers { origin: Origin { lat, lon, x, y }, parallels: [first, second] }
+pub(super) const fn lcc(lat: f64, lon: f64, first: f64, second: f64, x: f64, y: f64) -> Coordinates {
+    map(lat, lon, x, y, Method::LambertConformal { parallels: [first, second] })
 }
 
-pub(super) const fn laea(lat: f64, lon: f64, x: f64, y: f64) -> Projection {
-    Projection::LambertAzimuthal { origin: Origin { lat, lon, x, y } }
+pub(super) const fn albers(lat: f64, lon: f64, first: f64, second: f64, x: f64, y: f64) -> Coordinates {
+    map(lat, lon, x, y, Method::Albers { parallels: [first, second] })
 }
 
-pub(super) const fn sterea(lat: f64, lon: f64, scale: f64, x: f64, y: f64) -> Projection {
-    Projection::Stereographic { origin: Origin { lat, lon, x, y }, scale }
+pub(super) const fn laea(lat: f64, lon: f64, x: f64, y: f64) -> Coordinates {
+    map(lat, lon, x, y, Method::LambertAzimuthal)
 }
 
-pub(super) const fn swiss(lat: f64, lon: f64, x: f64, y: f64) -> Projection {
-    Projection::Swiss { origin: Origin { lat, lon, x, y } }
+pub(super) const fn sterea(lat: f64, lon: f64, scale: f64, x: f64, y: f64) -> Coordinates {
+    map(lat, lon, x, y, Method::Stereographic { scale })
+}
+
+pub(super) const fn swiss(lat: f64, lon: f64, x: f64, y: f64) -> Coordinates {
+    map(lat, lon, x, y, Method::Swiss)
 }

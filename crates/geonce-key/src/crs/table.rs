@@ -4,7 +4,7 @@
 //! Angles in degrees, lengths in metres (feet are converted exactly), shifts as `towgs84` writes them.
 
 use super::datum::{AIRY, BESSEL, Datum, GRS80};
-use super::row::{FOOT, FOOT_US, METRE, Projection, Row, albers, laea, lcc, row, sterea, swiss, tm};
+use super::row::{Coordinates, FOOT, FOOT_US, METRE, Row, albers, laea, lcc, row, sterea, swiss, tm};
 
 pub(super) static CH1903: Datum = Datum { ellipsoid: &BESSEL, operation: "EPSG:1766 CH1903 to WGS 84 (2)", accuracy_m: 1.5, shift: Some([674.374, 15.056, 405.346, 0.0, 0.0, 0.0, 0.0]) };
 pub(super) static CH1903_PLUS: Datum = Datum { ellipsoid: &BESSEL, operation: "EPSG:1676 CH1903+ to WGS 84 (1)", accuracy_m: 1.0, shift: Some([674.374, 15.056, 405.346, 0.0, 0.0, 0.0, 0.0]) };
@@ -154,16 +154,16 @@ pub(super) static ROWS: &[Row] = &[
     row(3948, "RGF93 v1 / CC48", &RGF93, lcc(48.0, 3.0, 47.25, 48.75, 1_700_000.0, 7_200_000.0), METRE),
     row(3949, "RGF93 v1 / CC49", &RGF93, lcc(49.0, 3.0, 48.25, 49.75, 1_700_000.0, 8_200_000.0), METRE),
     row(3950, "RGF93 v1 / CC50", &RGF93, lcc(50.0, 3.0, 49.25, 50.75, 1_700_000.0, 9_200_000.0), METRE),
-    row(4167, "NZGD2000", &NZGD2000, Projection::LonLat, METRE),
-    row(4171, "RGF93 v1", &RGF93, Projection::LonLat, METRE),
-    row(4258, "ETRS89", &ETRS89, Projection::LonLat, METRE),
-    row(4269, "NAD83", &NAD83, Projection::LonLat, METRE),
-    row(4283, "GDA94", &GDA94, Projection::LonLat, METRE),
+    row(4167, "NZGD2000", &NZGD2000, Coordinates::LonLat, METRE),
+    row(4171, "RGF93 v1", &RGF93, Coordinates::LonLat, METRE),
+    row(4258, "ETRS89", &ETRS89, Coordinates::LonLat, METRE),
+    row(4269, "NAD83", &NAD83, Coordinates::LonLat, METRE),
+    row(4283, "GDA94", &GDA94, Coordinates::LonLat, METRE),
     row(4457, "NAD83 / South Dakota North (ftUS)", &NAD83, lcc(43.833_333_333_333_336, -100.0, 45.683_333_333_333_33, 44.416_666_666_666_664, 600_000.0, 0.0), FOOT_US),
-    row(4619, "SWEREF99", &SWEREF99, Projection::LonLat, METRE),
+    row(4619, "SWEREF99", &SWEREF99, Coordinates::LonLat, METRE),
     row(5070, "NAD83 / Conus Albers", &NAD83, albers(23.0, -96.0, 29.5, 45.5, 0.0, 0.0), METRE),
     row(5646, "NAD83 / Vermont (ftUS)", &NAD83, tm(42.5, -72.5, 0.999_964_286, 500_000.000_010_160_03, 0.0), FOOT_US),
-    row(7844, "GDA2020", &GDA2020, Projection::LonLat, METRE),
+    row(7844, "GDA2020", &GDA2020, Coordinates::LonLat, METRE),
     row(21781, "CH1903 / LV03", &CH1903, swiss(46.952_405_555_555_56, 7.439_583_333_333_333, 600_000.0, 200_000.0), METRE),
     row(26847, "NAD83 / Maine East (ftUS)", &NAD83, tm(43.666_666_666_666_664, -68.5, 0.9999, 300_000.0, 0.0), FOOT_US),
     row(26848, "NAD83 / Maine West (ftUS)", &NAD83, tm(42.833_333_333_333_336, -70.166_666_666_666_67, 0.999_966_667, 900_000.0, 0.0), FOOT_US),
