@@ -3,6 +3,8 @@
 //!
 //! Usage: `floor FILE CANONICAL`, where CANONICAL has the canonical bytes of line i of FILE in its line i.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use std::io::Write;
 
@@ -10,17 +12,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let file = std::fs::read(arguments.next().ok_or("usage: floor FILE CANONICAL")?)?;
     let canonical = std::fs::read(arguments.next().ok_or("usage: floor FILE CANONICAL")?)?;
-    let lines = |bytes| <[u8]>::split(bytes, |&b| b == b'\n').filter(|line| !line.is_empty());
     let mut out = String::new();
-    for (line, canonical) in lines(&file).zip(lines(&canonical)) {
+    for (line, canonical) in geonce_bench::lines(&file).zip(geonce_bench::lines(&canonical)) {
         if std::str::from_utf8(line).is_err() || !is_json(line) {
             return Err("the floor's input is not JSON".into());
         }
-        for byte in &Sha256::digest(canonical)[..16] {
-            for half in [byte >> 4, byte & 15] {
-                out.push(char::from_digit(u32::from(half), 16).unwrap_or('0'));
-            }
-        }
+        URL_SAFE_NO_PAD.encode_string(&Sha256::digest(canonical)[..16], &mut out);
         out.push('\n');
     }
     std::io::stdout().write_all(out.as_bytes())?;

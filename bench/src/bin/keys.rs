@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut keyer = Keyer::new(&policy)?;
     let bytes = std::fs::read(file)?;
     let mut out = String::new();
-    for line in bytes.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+    for line in geonce_bench::lines(&bytes) {
         match keyer.key(Input::json(line)) {
             Ok(keyed) => keyed.fingerprint.write(Encoding::Base64, &mut out),
             Err(error) => out.push_str(error.code().as_str()),

@@ -5,7 +5,7 @@
 use crate::crs::Crs;
 use crate::decimal::{Decimal, POW10};
 use crate::geojson::Ordinates;
-use crate::json::Value;
+use crate::json::{Node, Value};
 use crate::policy::{Dimensions, Policy};
 use crate::shape::{Kind, Position, Shape};
 use crate::{Code, Error, Result};
@@ -54,6 +54,13 @@ impl Gridder {
             self.ties.push(Tie { position: position as u32, axis: axis as u8, safe: rounded.safe });
         }
         Ok(rounded.even)
+    }
+
+    /// Any number of a position that is not on the grid already.
+    #[inline(never)]
+    fn round(&mut self, node: &Node, position: usize, axis: usize) -> Result<i64> {
+        let Some(decimal) = node.decimal() else { return Err(not_a_number(axis)) };
+        self.ordinate(decimal, position, axis).map_err(|e| e.under(&format!("/{axis}")))
     }
 
     /// Puts a delivered shape on the grid, through `crs` where it needs a transformation.
@@ -159,7 +166,8 @@ impl Ordinates for Gridder {
         self.drops_z
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "called for every ordinate; a call costs more than the usual case")]
+    #[inline(always)]
     fn read(&mut self, value: Value<'_>, position: usize, axis: usize) -> Result<i64> {
         let node = value.node();
         if let Some(on_grid) = node.on_grid(self.places[axis])
@@ -167,8 +175,7 @@ impl Ordinates for Gridder {
         {
             return Ok(on_grid);
         }
-        let Some(decimal) = node.decimal() else { return Err(not_a_number(axis)) };
-        self.ordinate(decimal, position, axis).map_err(|e| e.under(&format!("/{axis}")))
+        self.round(node, position, axis)
     }
 }
 

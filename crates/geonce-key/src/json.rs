@@ -388,11 +388,8 @@ impl Scanner<'_> {
             return Ok(());
         }
         loop {
-            let read = match self.peek() {
-                Some(b'-' | b'0'..=b'9') => self.number(),
-                _ => self.value(depth + 1),
-            };
-            if let Err(error) = read {
+            let done = self.peek() == Some(b'[') && depth + 1 < self.limits.depth_max && self.position();
+            if !done && let Err(error) = self.value(depth + 1) {
                 return Err(error.under(&format!("/{count}")));
             }
             count += 1;
@@ -582,34 +579,50 @@ impl Scanner<'_> {
         Ok(code)
     }
 
-    /// Reads a number. The usual one, a few digits with a fraction, is done in two steps of eight bytes.
     #[inline]
     fn number(&mut self) -> Result<()> {
-        let start = self.at;
-        let negative = self.bytes[start] == b'-';
-        let whole_start = start + usize::from(negative);
-        if let Some((count, whole)) = leading_digits(self.bytes, whole_start)
-            && self.bytes[whole_start] != b'0'
-            && (1..8).contains(&count)
-            && self.bytes[whole_start + count] == b'.'
-            && let Some((places, fraction)) = leading_digits(self.bytes, whole_start + count + 1)
-            && (1..8).contains(&places)
-            && !matches!(self.bytes[whole_start + count + 1 + places], b'e' | b'E')
-        {
-            self.at = whole_start + count + 1 + places;
-            #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "places is below 8")]
-            let exponent = -(places as i16);
-            let value = whole * POW10[places] + fraction;
-            self.nodes.push(Node { value, start: offset(start), exponent, tag: Tag::Exact, flag: negative });
-            return Ok(());
+        match plain_number(self.bytes, self.at) {
+            Some((node, end)) => {
+                self.nodes.push(node);
+                self.at = end;
+                Ok(())
+            }
+            None => self.any_number(),
         }
-        self.any_number(start, whole_start)
+    }
+
+    /// Reads an array of plain numbers without white space, which is what nearly every position is. Leaves
+    /// anything else alone and returns false.
+    #[inline]
+    fn position(&mut self) -> bool {
+        let index = self.nodes.len();
+        let start = offset(self.at);
+        self.nodes.push(Node { value: 0, start, exponent: 0, tag: Tag::Array, flag: false });
+        let mut at = self.at + 1;
+        let mut count = 0;
+        while let Some((node, end)) = plain_number(self.bytes, at) {
+            self.nodes.push(node);
+            count += 1;
+            match self.bytes.get(end) {
+                Some(b',') => at = end + 1,
+                Some(b']') => {
+                    self.at = end;
+                    self.close(index, count);
+                    return true;
+                }
+                _ => break,
+            }
+        }
+        self.nodes.truncate(index);
+        false
     }
 
     /// Reads any number of the JSON grammar.
-    fn any_number(&mut self, start: usize, whole_start: usize) -> Result<()> {
-        let negative = whole_start > start;
-        self.at = whole_start;
+    fn any_number(&mut self) -> Result<()> {
+        let start = self.at;
+        let negative = self.peek() == Some(b'-');
+        self.at += usize::from(negative);
+        let whole_start = self.at;
         let mut digits = 0u64;
         let mut count = self.digits(&mut digits)?;
         if count > 1 && self.bytes[whole_start] == b'0' {
@@ -695,19 +708,47 @@ impl Scanner<'_> {
 /// Eight bytes from `at` on, the first in the lowest byte.
 #[inline]
 fn eight(bytes: &[u8], at: usize) -> Option<u64> {
-    let chunk = bytes.get(at..at + 8)?;
-    chunk.try_into().ok().map(u64::from_le_bytes)
+    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
 }
 
-/// How many of the eight bytes from `at` on are digits before the first that is not, and their value.
+/// Reads a number of one to three digits, a point and one to seven digits, the usual form of a coordinate, and
+/// returns it with the place after it. Any other number is for [`Scanner::any_number`].
 #[inline]
-fn leading_digits(bytes: &[u8], at: usize) -> Option<(usize, u64)> {
-    let values = eight(bytes, at)? ^ 0x3030_3030_3030_3030;
+fn plain_number(bytes: &[u8], start: usize) -> Option<(Node, usize)> {
+    let head = eight(bytes, start)?;
+    let negative = head & 0xff == u64::from(b'-');
+    let head = head >> (u32::from(negative) * 8);
+    let digits = head ^ ASCII_ZEROS;
+    let bits = digit_bits(digits);
+    if !(8..=24).contains(&bits) || (head >> bits) & 0xff != u64::from(b'.') {
+        return None;
+    }
+    let [.., a, b, c] = (digits << (64 - bits)).to_le_bytes();
+    let whole = u64::from(a) * 100 + u64::from(b) * 10 + u64::from(c);
+    if bits > 8 && digits & 0xff == 0 {
+        return None;
+    }
+    let point = start + usize::from(negative) + (bits / 8) as usize;
+    let digits = eight(bytes, point + 1)? ^ ASCII_ZEROS;
+    let bits = digit_bits(digits);
+    if !(8..=56).contains(&bits) || (digits >> bits) & 0xdf == u64::from(b'E' ^ 0x10) {
+        return None;
+    }
+    let places = (bits / 8) as usize;
+    let value = whole * POW10[places] + eight_digit_value(digits << (64 - bits));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "places is at most 7")]
+    let exponent = -(places as i16);
+    let node = Node { value, start: offset(start), exponent, tag: Tag::Exact, flag: negative };
+    Some((node, point + 1 + places))
+}
+
+const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// Eight times the number of leading bytes (lowest first) that are digit values, 0 to 9.
+#[inline]
+fn digit_bits(values: u64) -> u32 {
     let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
-    let bits = others.trailing_zeros() & 0x78;
-    // Moved to the top bytes, the digits read as eight with zeros before them; none at all read as zero.
-    let padded = values.checked_shl(64 - bits).unwrap_or(0);
-    Some(((bits / 8) as usize, eight_digit_value(padded)))
+    others.trailing_zeros() / 8 * 8
 }
 
 /// The number written by eight digit values, the first in the lowest byte.

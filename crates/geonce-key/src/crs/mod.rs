@@ -27,8 +27,6 @@ use crate::Result;
 
 pub use parse::parse;
 
-use crate::Result;
-
 /// Operations that EPSG rates at this accuracy or worse are approximate: ballpark shifts and those that want a grid.
 const APPROXIMATE_M: f64 = 2.0;
 
