@@ -20,22 +20,20 @@ pub(crate) struct Payload<'a> {
     /// The geometry; absent where it is null.
     pub(crate) geometry: Option<Value<'a>>,
     /// Where the geometry is.
-    pub(crate) geometry_pointer: String,
+    pub(crate) geometry_pointer: Cow<'static, str>,
     /// The code of the coordinate system that Feature or geometry declare.
     pub(crate) crs: Option<u32>,
 }
 
 /// Finds Feature and geometry in a payload and checks the members around the coordinates.
 pub(crate) fn payload<'a>(root: Value<'a>, envelope: Option<&Pointer>) -> Result<Payload<'a>> {
-    let (object, prefix) = match envelope {
-        None => (root, String::new()),
-        Some(pointer) => {
-            let missing = || Error::new(Code::GeojsonMissing, pointer.as_str(), "the envelope holds no feature here");
-            (root.at_tokens(pointer.tokens()).ok_or_else(missing)?, pointer.as_str().to_owned())
-        }
-    };
-    let found = feature_or_geometry(root, object).map_err(|e| e.under(&prefix))?;
-    Ok(Payload { geometry_pointer: prefix + &found.geometry_pointer, ..found })
+    let Some(pointer) = envelope else { return feature_or_geometry(root, root) };
+    let object = root
+        .at_tokens(pointer.tokens())
+        .ok_or_else(|| Error::new(Code::GeojsonMissing, pointer.as_str(), "the envelope holds no feature here"))?;
+    let found = feature_or_geometry(root, object).map_err(|e| e.under(pointer.as_str()))?;
+    let geometry_pointer = Cow::Owned(format!("{pointer}{}", found.geometry_pointer));
+    Ok(Payload { geometry_pointer, ..found })
 }
 
 /// The members of a `GeoJSON` object that mean something to it, found in one pass.
@@ -56,7 +54,14 @@ impl<'a> Known<'a> {
     fn of(object: Value<'a>) -> Known<'a> {
         let mut known = Known::default();
         for (name, value) in object.members() {
-            let slot = match &*name.as_str().unwrap_or_default() {
+            let unescaped;
+            let name = if let Some((raw, false)) = name.raw_string() {
+                raw
+            } else {
+                unescaped = name.as_str().unwrap_or_default();
+                &*unescaped
+            };
+            let slot = match name {
                 "type" => &mut known.kind,
                 "geometry" => &mut known.geometry,
                 "coordinates" => &mut known.coordinates,
@@ -125,7 +130,7 @@ fn feature_or_geometry<'a>(root: Value<'a>, object: Value<'a>) -> Result<Payload
             return Err(Error::new(Code::GeojsonType, "/type", "a FeatureCollection has one key per feature")
                 .hint("split it first; geonce key does so for files and streams"));
         }
-        let geometry_pointer = String::new();
+        let geometry_pointer = Cow::Borrowed("");
         return Ok(Payload { root, feature: None, properties: None, geometry: Some(object), geometry_pointer, crs });
     }
     known.check_feature()?;
@@ -150,7 +155,7 @@ fn feature_or_geometry<'a>(root: Value<'a>, object: Value<'a>) -> Result<Payload
         feature: Some(object),
         properties: known.properties,
         geometry,
-        geometry_pointer: "/geometry".to_owned(),
+        geometry_pointer: Cow::Borrowed("/geometry"),
         crs: crs.or(inner),
     })
 }

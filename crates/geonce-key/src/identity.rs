@@ -23,7 +23,12 @@ pub const IGNORED: [&str; 9] = [
 
 /// Writes `,"identity":…,"scope":…,"spec":"g1"` and the version, up to the closing brace. A bare geometry
 /// (`None`) has no members to take an identity from.
-pub(crate) fn write(payload: Option<&Payload<'_>>, policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn write(
+    payload: Option<&Payload<'_>>,
+    policy: &Policy,
+    skip: &mut Vec<usize>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     out.extend_from_slice(b",\"identity\":");
     // A bare geometry in JSON has members, but none of them tell events apart.
     let base = payload.filter(|payload| payload.feature.is_some() || policy.feature.is_some());
@@ -31,8 +36,8 @@ pub(crate) fn write(payload: Option<&Payload<'_>>, policy: &Policy, out: &mut Ve
         Identity::Whole { ignore } => match base {
             None => out.extend_from_slice(b"{}"),
             Some(payload) => {
-                let skip = left_out(payload, ignore);
-                Writer { unicode: policy.unicode, skip: &skip }.value(payload.root, out)?;
+                left_out(payload, ignore, skip);
+                Writer { unicode: policy.unicode, skip }.value(payload.root, out)?;
             }
         },
         Identity::Fields(fields) => {
@@ -59,28 +64,27 @@ fn payload_base<'a>(payload: &Payload<'a>, policy: &Policy) -> Value<'a> {
 }
 
 /// The nodes a whole-payload identity leaves out.
-pub(crate) fn left_out(payload: &Payload<'_>, ignore: &[Pointer]) -> Vec<usize> {
-    let mut skip = Vec::with_capacity(16);
+pub(crate) fn left_out(payload: &Payload<'_>, ignore: &[Pointer], skip: &mut Vec<usize>) {
+    skip.clear();
     let object = payload.feature.or(payload.geometry).unwrap_or(payload.root);
     skip_members(
         object,
         |name| matches!(name, "type" | "geometry" | "bbox" | "crs" | "links") || is_ignored(name),
-        &mut skip,
+        skip,
     );
     if payload.feature.is_none() {
-        skip_members(object, |name| matches!(name, "coordinates" | "geometries"), &mut skip);
+        skip_members(object, |name| matches!(name, "coordinates" | "geometries"), skip);
     }
     if payload.root.at != object.at {
-        skip_members(payload.root, is_ignored, &mut skip);
+        skip_members(payload.root, is_ignored, skip);
     }
     skip.extend(ignore.iter().filter_map(|pointer| payload.root.at_tokens(pointer.tokens())).map(|value| value.at));
     if let Some(properties) = payload.properties {
-        skip_members(properties, is_ignored, &mut skip);
+        skip_members(properties, is_ignored, skip);
         if properties.members().all(|(_, value)| skip.contains(&value.at)) {
             skip.push(properties.at);
         }
     }
-    skip
 }
 
 fn is_ignored(name: &str) -> bool {

@@ -51,8 +51,10 @@ impl Writer<'_> {
                     continue;
                 }
                 let (raw, escaped) = name.raw_string().unwrap_or_default();
-                plain &= !escaped && raw.is_ascii();
-                small[count] = (prefix(raw), name.at);
+                let prefix = name.prefix();
+                let ascii = if raw.len() <= 8 { prefix & 0x8080_8080_8080_8080 == 0 } else { raw.is_ascii() };
+                plain &= !escaped && ascii;
+                small[count] = (prefix, name.at);
                 count += 1;
             }
             if plain {
@@ -112,11 +114,7 @@ impl Writer<'_> {
     fn string(&self, value: Value<'_>, out: &mut Vec<u8>) {
         match value.raw_string() {
             // Without escapes the text holds nothing that RFC 8785 would escape.
-            Some((raw, false)) if self.unicode == Unicode::Exact => {
-                out.push(b'"');
-                out.extend_from_slice(raw.as_bytes());
-                out.push(b'"');
-            }
+            Some((_, false)) if self.unicode == Unicode::Exact => out.extend_from_slice(value.quoted().as_bytes()),
             Some((raw, true)) if self.unicode == Unicode::Exact => write_string(&unescape(raw), out),
             _ => write_string(&self.text(value), out),
         }
@@ -125,15 +123,6 @@ impl Writer<'_> {
 
 /// Members of an object that is put in order without taking memory.
 const SMALL: usize = 16;
-
-/// The first eight bytes of a name as a number that sorts as they do.
-fn prefix(name: &str) -> u64 {
-    let bytes = name.as_bytes();
-    match bytes.first_chunk::<8>() {
-        Some(chunk) => u64::from_be_bytes(*chunk),
-        None => bytes.iter().rev().fold(0, |sum, &byte| sum >> 8 | u64::from(byte) << 56),
-    }
-}
 
 /// Compares two texts by UTF-16 code units, as RFC 8785 section 3.2.3 asks. This differs from byte order only
 /// where a character beyond U+FFFF meets one from U+E000 on.
@@ -200,11 +189,11 @@ fn large_integer(text: &str) -> Option<(bool, Vec<u8>, i32)> {
 mod tests {
     use super::*;
     use crate::Limits;
-    use crate::json::{Node, parse};
+    use crate::json::{Tape, parse};
 
     fn canonical(text: &str) -> String {
-        let mut nodes: Vec<Node> = Vec::new();
-        let document = parse(text.as_bytes(), &Limits::default(), &mut nodes).unwrap();
+        let mut tape = Tape::default();
+        let document = parse(text.as_bytes(), &Limits::default(), &mut tape).unwrap();
         let mut out = Vec::new();
         Writer { unicode: Unicode::Exact, skip: &[] }.value(document.root(), &mut out).unwrap();
         String::from_utf8(out).unwrap()

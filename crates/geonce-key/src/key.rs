@@ -8,11 +8,12 @@ use crate::fingerprint::Fingerprint;
 use crate::geojson::{self, Payload};
 use crate::grid::{Doubles, Gridder, path_pointer};
 use crate::identity;
-use crate::json::{self, Node};
+use crate::json::{self, Tape};
 use crate::policy::{AssumedCrs, Dimensions, Policy};
 use crate::schema::Schema;
 use crate::shape::{Kind, MemberRef, Shape};
 use crate::{Code, Error, Result};
+use std::borrow::Cow;
 
 /// How a payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,9 @@ pub struct Keyer {
     /// Where a payload declares nothing; absent where it must.
     assumed_crs: Option<Crs>,
     rules: Rules,
-    nodes: Vec<Node>,
+    tape: Tape,
+    /// Nodes that a whole-payload identity leaves out.
+    skip: Vec<usize>,
     gridder: Gridder,
     canonicalizer: Canonicalizer,
     shape: Shape<i64>,
@@ -100,7 +103,7 @@ pub struct Keyer {
 /// What was read before the canonical form.
 struct Read {
     has_geometry: bool,
-    geometry_pointer: String,
+    geometry_pointer: Cow<'static, str>,
 }
 
 impl Keyer {
@@ -120,7 +123,8 @@ impl Keyer {
             schema: policy.accept.schema.as_deref().map(Schema::new).transpose()?,
             assumed_crs,
             rules: Rules::new(policy),
-            nodes: Vec::new(),
+            tape: Tape::default(),
+            skip: Vec::new(),
             gridder: Gridder::new(policy),
             canonicalizer: Canonicalizer::default(),
             shape: Shape::new(),
@@ -184,9 +188,9 @@ impl Keyer {
         self.canonical.clear();
         let read = match input.form {
             Form::Json => {
-                let mut nodes = std::mem::take(&mut self.nodes);
-                let read = self.read_json(input, &mut nodes);
-                self.nodes = nodes;
+                let mut tape = std::mem::take(&mut self.tape);
+                let read = self.read_json(input, &mut tape);
+                self.tape = tape;
                 read?
             }
             Form::Wkt => self.read_delivered(&crate::wkt::read(input.bytes, &self.policy.limits)?, input.crs)?,
@@ -201,8 +205,8 @@ impl Keyer {
         self.finish(&read.geometry_pointer)
     }
 
-    fn read_json(&mut self, input: Input<'_>, nodes: &mut Vec<Node>) -> Result<Read> {
-        let document = json::parse(input.bytes, &self.policy.limits, nodes)?;
+    fn read_json(&mut self, input: Input<'_>, tape: &mut Tape) -> Result<Read> {
+        let document = json::parse(input.bytes, &self.policy.limits, tape)?;
         if let Some(schema) = &self.schema {
             schema.check(input.bytes)?;
         }
@@ -229,7 +233,7 @@ impl Keyer {
             };
             read.map_err(|e| e.under(&payload.geometry_pointer))?;
         }
-        identity::write(Some(&payload), policy, &mut self.suffix)?;
+        identity::write(Some(&payload), policy, &mut self.skip, &mut self.suffix)?;
         Ok(Read { has_geometry: payload.geometry.is_some(), geometry_pointer: payload.geometry_pointer })
     }
 
@@ -237,8 +241,8 @@ impl Keyer {
         let crs = self.resolve_crs(delivered.srid.map(normal_code), outer)?;
         self.gridder.shape(&delivered.shape, crs.as_ref(), &mut self.shape)?;
         self.accept_type_name(self.shape.type_name(), "/type")?;
-        identity::write(None, &self.policy, &mut self.suffix)?;
-        Ok(Read { has_geometry: true, geometry_pointer: String::new() })
+        identity::write(None, &self.policy, &mut self.skip, &mut self.suffix)?;
+        Ok(Read { has_geometry: true, geometry_pointer: Cow::Borrowed("") })
     }
 
     /// From the shape on the grid to digests.

@@ -1,79 +1,12 @@
-//! Strict JSON (RFC 8259, RFC 7493) into a flat tape of nodes, in one pass over the bytes.
-//!
-//! What is on the tape is valid: UTF-8, no duplicate member after unescaping, no lone surrogate, finite
-//! numbers, depth and sizes within [`Limits`]. Numbers keep their exact decimal value. Nothing is copied: nodes
-//! point into the text.
+//! The scanner: checks a text byte by byte against RFC 8259 and the limits, and writes the tape.
 
-use crate::decimal::{Decimal, EXACT_DIGITS_BOUND, POW10};
+use super::{Document, Name, Node, Tag, Tape, eight, first_bytes, pointer_token, unescape};
+use crate::decimal::{EXACT_DIGITS_BOUND, POW10};
 use crate::{Code, Error, Limits, Result};
 use std::borrow::Cow;
 
-/// What a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tag {
-    Null,
-    False,
-    True,
-    /// Few enough digits that the text is the shortest decimal: `value` × 10^`exponent`.
-    Exact,
-    /// Any other number: `value` holds the double's bits.
-    Float,
-    String,
-    Array,
-    Object,
-}
-
-/// One value of the tape, followed by its children. An object's children alternate names and values.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Node {
-    /// Digits, double bits, string length, or `count << 32 | index after the last child`.
-    value: u64,
-    /// Where the text of the value starts; for strings, after the quote.
-    start: u32,
-    exponent: i16,
-    pub(crate) tag: Tag,
-    /// Negative number, or string with escapes.
-    flag: bool,
-}
-
-impl Node {
-    /// The number's exact decimal value where it is short, or the shortest decimal of its double.
-    #[inline]
-    pub(crate) fn decimal(&self) -> Option<Decimal> {
-        match self.tag {
-            Tag::Exact => Some(Decimal { negative: self.flag, digits: self.value, exponent: i32::from(self.exponent) }),
-            Tag::Float => Some(Decimal::shortest(f64::from_bits(self.value))),
-            _ => None,
-        }
-    }
-
-    /// The grid value at `places` decimals of a number that has exactly so many: no rounding, no tie.
-    #[inline]
-    pub(crate) fn on_grid(&self, places: u8) -> Option<i64> {
-        if self.tag != Tag::Exact || self.exponent != -i16::from(places) {
-            return None;
-        }
-        let digits = self.value.cast_signed();
-        Some(if self.flag { -digits } else { digits })
-    }
-
-    /// Members or elements of a container.
-    #[inline]
-    pub(crate) fn count(&self) -> usize {
-        (self.value >> 32) as usize
-    }
-
-    #[inline]
-    fn end(&self, at: usize) -> usize {
-        match self.tag {
-            Tag::Array | Tag::Object => (self.value & 0xffff_ffff) as usize,
-            _ => at + 1,
-        }
-    }
-}
-
-/// Reads one JSON text into `nodes`, replacing what is there.
-pub(crate) fn parse<'a>(bytes: &'a [u8], limits: &Limits, nodes: &'a mut Vec<Node>) -> Result<Document<'a>> {
+/// Reads one JSON text onto `tape`, replacing what is there.
+pub(crate) fn parse<'a>(bytes: &'a [u8], limits: &Limits, tape: &'a mut Tape) -> Result<Document<'a>> {
     if bytes.len() > limits.bytes_max || u32::try_from(bytes.len()).is_err() {
         let message = format!("the payload has {} bytes, more than {}", bytes.len(), limits.bytes_max);
         return Err(Error::new(Code::LimitBytes, "", message));
@@ -85,8 +18,9 @@ pub(crate) fn parse<'a>(bytes: &'a [u8], limits: &Limits, nodes: &'a mut Vec<Nod
     let text = std::str::from_utf8(bytes).map_err(|e| {
         Error::new(Code::JsonUtf8, "", format!("the bytes are not UTF-8 from byte {} on", e.valid_up_to()))
     })?;
-    nodes.clear();
-    let mut scanner = Scanner { bytes, at: 0, limits, nodes, names: Vec::new() };
+    tape.nodes.clear();
+    tape.names.clear();
+    let mut scanner = Scanner { bytes, at: 0, limits, nodes: &mut tape.nodes, names: &mut tape.names };
     scanner.skip_space();
     scanner.value(0)?;
     scanner.skip_space();
@@ -94,193 +28,7 @@ pub(crate) fn parse<'a>(bytes: &'a [u8], limits: &Limits, nodes: &'a mut Vec<Nod
         let message = format!("something follows the JSON value at byte {}", scanner.at);
         return Err(Error::new(Code::JsonTrailing, "", message));
     }
-    Ok(Document { text, nodes })
-}
-
-/// A parsed text.
-pub(crate) struct Document<'a> {
-    pub(crate) text: &'a str,
-    pub(crate) nodes: &'a [Node],
-}
-
-impl Document<'_> {
-    pub(crate) fn root(&self) -> Value<'_> {
-        Value { document: self, at: 0 }
-    }
-}
-
-/// One value of a document.
-#[derive(Clone, Copy)]
-pub(crate) struct Value<'a> {
-    document: &'a Document<'a>,
-    /// Index of the value's node; equal values of one document are told apart by it.
-    pub(crate) at: usize,
-}
-
-impl<'a> Value<'a> {
-    #[inline]
-    pub(crate) fn node(self) -> &'a Node {
-        &self.document.nodes[self.at]
-    }
-
-    #[inline]
-    pub(crate) fn tag(self) -> Tag {
-        self.node().tag
-    }
-
-    /// The `i`-th child of an array whose earlier children are not containers.
-    #[inline]
-    pub(crate) fn child(self, i: usize) -> Value<'a> {
-        Value { document: self.document, at: self.at + 1 + i }
-    }
-
-    /// The value of the same document whose node is `at`.
-    #[inline]
-    pub(crate) fn sibling(self, at: usize) -> Value<'a> {
-        Value { document: self.document, at }
-    }
-
-    pub(crate) fn is_number(self) -> bool {
-        matches!(self.tag(), Tag::Exact | Tag::Float)
-    }
-
-    /// The value of a number as a double.
-    pub(crate) fn as_f64(self) -> Option<f64> {
-        match self.tag() {
-            Tag::Float => Some(f64::from_bits(self.node().value)),
-            Tag::Exact => {
-                let node = self.node();
-                let power = usize::from(node.exponent.unsigned_abs());
-                // Digits below 2^53 and a power of ten below 10^23 are doubles, so one division is exact.
-                let magnitude = if power <= 22 && node.exponent <= 0 {
-                    #[expect(clippy::cast_precision_loss, reason = "exact digits are below 10^15")]
-                    let digits = node.value as f64;
-                    digits / DOUBLE_POW10[power]
-                } else {
-                    return self.number_text().parse().ok();
-                };
-                Some(if node.flag { -magnitude } else { magnitude })
-            }
-            _ => None,
-        }
-    }
-
-    /// The text of a number, as written.
-    pub(crate) fn number_text(self) -> &'a str {
-        let rest = &self.document.text[self.node().start as usize..];
-        let end = rest.find(|c: char| !matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')).unwrap_or(rest.len());
-        &rest[..end]
-    }
-
-    /// A string as written between its quotes, and whether it has escapes.
-    #[inline]
-    pub(crate) fn raw_string(self) -> Option<(&'a str, bool)> {
-        let node = self.node();
-        if node.tag != Tag::String {
-            return None;
-        }
-        let start = node.start as usize;
-        #[expect(clippy::cast_possible_truncation, reason = "string lengths are below the text's, which fits 32 bits")]
-        let end = start + node.value as usize;
-        Some((&self.document.text[start..end], node.flag))
-    }
-
-    /// A string's characters.
-    pub(crate) fn as_str(self) -> Option<Cow<'a, str>> {
-        let (raw, escaped) = self.raw_string()?;
-        Some(if escaped { Cow::Owned(unescape(raw)) } else { Cow::Borrowed(raw) })
-    }
-
-    /// Whether this is the string `text`.
-    #[inline]
-    pub(crate) fn is_str(self, text: &str) -> bool {
-        match self.raw_string() {
-            Some((raw, false)) => raw == text,
-            Some((raw, true)) => unescape(raw) == text,
-            None => false,
-        }
-    }
-
-    /// The elements of an array; nothing for other values.
-    pub(crate) fn elements(self) -> impl Iterator<Item = Value<'a>> {
-        let count = if self.tag() == Tag::Array { self.node().count() } else { 0 };
-        let mut next = self.at + 1;
-        (0..count).map(move |_| {
-            let element = Value { document: self.document, at: next };
-            next = element.node().end(next);
-            element
-        })
-    }
-
-    /// The members of an object, as name and value; nothing for other values.
-    #[inline]
-    pub(crate) fn members(self) -> impl Iterator<Item = (Value<'a>, Value<'a>)> {
-        let count = if self.tag() == Tag::Object { self.node().count() } else { 0 };
-        let mut next = self.at + 1;
-        (0..count).map(move |_| {
-            let name = Value { document: self.document, at: next };
-            let value = Value { document: self.document, at: next + 1 };
-            next = value.node().end(next + 1);
-            (name, value)
-        })
-    }
-
-    /// The member of this name.
-    #[inline]
-    pub(crate) fn get(self, name: &str) -> Option<Value<'a>> {
-        self.members().find(|(n, _)| n.is_str(name)).map(|(_, value)| value)
-    }
-
-    /// The value at an already split JSON pointer.
-    pub(crate) fn at_tokens(self, tokens: &[String]) -> Option<Value<'a>> {
-        tokens.iter().try_fold(self, |value, token| match value.tag() {
-            Tag::Object => value.get(token),
-            Tag::Array => value.elements().nth(array_index(token)?),
-            _ => None,
-        })
-    }
-}
-
-/// An array index of RFC 6901 section 4: digits without a leading zero.
-fn array_index(token: &str) -> Option<usize> {
-    let canonical = token == "0" || (!token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit()));
-    if canonical { token.parse().ok() } else { None }
-}
-
-/// A member name as a pointer token with its slash (RFC 6901 section 3).
-pub(crate) fn pointer_token(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
-}
-
-/// The characters of a string the scanner has accepted.
-pub(crate) fn unescape(raw: &str) -> String {
-    let mut out = String::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some(slash) = rest.find('\\') {
-        out.push_str(&rest[..slash]);
-        let escape = rest.as_bytes()[slash + 1];
-        rest = &rest[slash + 2..];
-        match escape {
-            b'b' => out.push('\u{8}'),
-            b'f' => out.push('\u{c}'),
-            b'n' => out.push('\n'),
-            b'r' => out.push('\r'),
-            b't' => out.push('\t'),
-            b'u' => {
-                let mut code = u32::from_str_radix(&rest[..4], 16).unwrap_or(0);
-                rest = &rest[4..];
-                if (0xd800..0xdc00).contains(&code) {
-                    let low = u32::from_str_radix(&rest[2..6], 16).unwrap_or(0);
-                    code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-                    rest = &rest[6..];
-                }
-                out.push(char::from_u32(code).unwrap_or('\u{fffd}'));
-            }
-            other => out.push(char::from(other)),
-        }
-    }
-    out.push_str(rest);
-    out
+    Ok(Document { text, nodes: &tape.nodes })
 }
 
 struct Scanner<'a> {
@@ -288,14 +36,9 @@ struct Scanner<'a> {
     at: usize,
     limits: &'a Limits,
     nodes: &'a mut Vec<Node>,
-    /// Indices of the member names of all open objects.
-    names: Vec<u32>,
+    /// Member names of all open objects.
+    names: &'a mut Vec<Name>,
 }
-
-const DOUBLE_POW10: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
-    1e21, 1e22,
-];
 
 /// Member counts up to which comparing all pairs of names is cheaper than sorting them.
 const PAIRWISE_MAX: usize = 12;
@@ -419,8 +162,8 @@ impl Scanner<'_> {
                 return Err(self.unexpected("a member name"));
             }
             let name = self.nodes.len();
-            self.names.push(offset(name));
             self.string()?;
+            self.names.push(self.sketch(name));
             self.skip_space();
             if self.peek() != Some(b':') {
                 return Err(self.unexpected("':'"));
@@ -460,19 +203,28 @@ impl Scanner<'_> {
         if self.nodes[index].flag { Cow::Owned(unescape(&raw)) } else { raw }
     }
 
+    #[inline]
+    fn sketch(&self, node: usize) -> Name {
+        let Node { value: length, start, .. } = self.nodes[node];
+        let sketch = first_bytes(self.bytes, start as usize, length) ^ length.rotate_right(8);
+        Name { sketch, node: offset(node) }
+    }
+
     /// Refuses an object in which a name occurs twice (RFC 7493 section 2.3), and forgets its names.
     fn refuse_duplicates(&mut self, first: usize) -> Result<()> {
         let names = &self.names[first..];
-        let escaped = names.iter().any(|&n| self.nodes[n as usize].flag);
+        let escaped = names.iter().any(|name| self.nodes[name.node as usize].flag);
         let twice = if escaped || names.len() > PAIRWISE_MAX {
-            let mut all: Vec<Cow<'_, str>> = names.iter().map(|&n| self.name(n as usize)).collect();
+            let mut all: Vec<Cow<'_, str>> = names.iter().map(|name| self.name(name.node as usize)).collect();
             all.sort_unstable();
             all.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone().into_owned())
         } else {
-            names.iter().enumerate().find_map(|(i, &n)| {
-                let name = self.raw_name(n as usize);
-                let again = names[..i].iter().any(|&m| self.raw_name(m as usize) == name);
-                again.then(|| self.name(n as usize).into_owned())
+            names.iter().enumerate().find_map(|(i, name)| {
+                let same = |other: &&Name| {
+                    other.sketch == name.sketch
+                        && self.raw_name(other.node as usize) == self.raw_name(name.node as usize)
+                };
+                names[..i].iter().find(same).map(|_| self.name(name.node as usize).into_owned())
             })
         };
         if let Some(name) = twice {
@@ -483,14 +235,44 @@ impl Scanner<'_> {
         Ok(())
     }
 
+    #[inline]
     fn string(&mut self) -> Result<()> {
-        self.at += 1;
-        let start = self.at;
+        let start = self.at + 1;
+        let mut at = start;
+        while let Some(chunk) = eight(self.bytes, at) {
+            let found = special_bytes(chunk);
+            if found == 0 {
+                at += 8;
+                continue;
+            }
+            at += (found.trailing_zeros() / 8) as usize;
+            if self.bytes[at] == b'"' {
+                return self.end_string(start, at, false);
+            }
+            break;
+        }
+        self.any_string(start, at)
+    }
+
+    fn end_string(&mut self, start: usize, end: usize, escaped: bool) -> Result<()> {
+        let length = end - start;
+        if length > self.limits.string_bytes_max {
+            let message = format!("a string has {length} bytes, more than {}", self.limits.string_bytes_max);
+            return Err(Error::new(Code::LimitString, "", message));
+        }
+        self.at = end + 1;
+        let tag = Tag::String;
+        self.nodes.push(Node { value: length as u64, start: offset(start), exponent: 0, tag, flag: escaped });
+        Ok(())
+    }
+
+    /// Reads the rest of a string that starts at `start` and is plain up to `at`.
+    fn any_string(&mut self, start: usize, at: usize) -> Result<()> {
+        self.at = at;
         let mut escaped = false;
         loop {
-            self.skip_plain();
             match self.peek() {
-                Some(b'"') => break,
+                Some(b'"') => return self.end_string(start, self.at, escaped),
                 Some(b'\\') => {
                     escaped = true;
                     self.escape()?;
@@ -502,36 +284,6 @@ impl Scanner<'_> {
                 Some(_) => self.at += 1,
                 None => return Err(self.unexpected("the end of a string")),
             }
-        }
-        let length = self.at - start;
-        if length > self.limits.string_bytes_max {
-            let message = format!("a string has {length} bytes, more than {}", self.limits.string_bytes_max);
-            return Err(Error::new(Code::LimitString, "", message));
-        }
-        self.at += 1;
-        let tag = Tag::String;
-        self.nodes.push(Node { value: length as u64, start: offset(start), exponent: 0, tag, flag: escaped });
-        Ok(())
-    }
-
-    /// Moves over eight plain bytes at a time, and up to the first quote, backslash or control character.
-    #[inline]
-    fn skip_plain(&mut self) {
-        const ONES: u64 = 0x0101_0101_0101_0101;
-        const HIGH: u64 = 0x8080_8080_8080_8080;
-        while let Some(chunk) = eight(self.bytes, self.at) {
-            let quote = chunk ^ (ONES * 0x22);
-            let slash = chunk ^ (ONES * 0x5c);
-            let special = (quote.wrapping_sub(ONES) & !quote)
-                | (slash.wrapping_sub(ONES) & !slash)
-                | (chunk.wrapping_sub(ONES * 0x20) & !chunk);
-            let found = special & HIGH;
-            if found != 0 {
-                // Borrows can mark a byte above a true one, never below: the lowest mark is right.
-                self.at += (found.trailing_zeros() / 8) as usize;
-                return;
-            }
-            self.at += 8;
         }
     }
 
@@ -705,10 +457,17 @@ impl Scanner<'_> {
     }
 }
 
-/// Eight bytes from `at` on, the first in the lowest byte.
+/// Marks the quotes, backslashes and control characters among eight bytes. A borrow can mark a byte above a true
+/// one, never below it: the lowest mark is right.
 #[inline]
-fn eight(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
+fn special_bytes(chunk: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let quote = chunk ^ (ONES * 0x22);
+    let slash = chunk ^ (ONES * 0x5c);
+    let marks = (quote.wrapping_sub(ONES) & !quote)
+        | (slash.wrapping_sub(ONES) & !slash)
+        | (chunk.wrapping_sub(ONES * 0x20) & !chunk);
+    marks & (ONES * 0x80)
 }
 
 /// Reads a number of one to three digits, a point and one to seven digits, the usual form of a coordinate, and
@@ -725,7 +484,7 @@ fn plain_number(bytes: &[u8], start: usize) -> Option<(Node, usize)> {
     }
     let [.., a, b, c] = (digits << (64 - bits)).to_le_bytes();
     let whole = u64::from(a) * 100 + u64::from(b) * 10 + u64::from(c);
-    if bits > 8 && digits & 0xff == 0 {
+    if bits > 8 && digits.trailing_zeros() >= 8 {
         return None;
     }
     let point = start + usize::from(negative) + (bits / 8) as usize;
@@ -748,7 +507,7 @@ const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 #[inline]
 fn digit_bits(values: u64) -> u32 {
     let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
-    others.trailing_zeros() / 8 * 8
+    (others.trailing_zeros() / 8) * 8
 }
 
 /// The number written by eight digit values, the first in the lowest byte.
@@ -769,18 +528,20 @@ fn offset(at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decimal::Decimal;
+    use crate::json::Value;
 
     fn code(text: &str) -> &'static str {
-        let mut nodes = Vec::new();
-        match parse(text.as_bytes(), &Limits::default(), &mut nodes) {
+        let mut tape = Tape::default();
+        match parse(text.as_bytes(), &Limits::default(), &mut tape) {
             Ok(_) => "ok",
             Err(error) => error.code().as_str(),
         }
     }
 
     fn decimal(text: &str) -> (bool, u64, i32) {
-        let mut nodes = Vec::new();
-        let document = parse(text.as_bytes(), &Limits::default(), &mut nodes).unwrap();
+        let mut tape = Tape::default();
+        let document = parse(text.as_bytes(), &Limits::default(), &mut tape).unwrap();
         let Decimal { negative, digits, exponent } = document.root().node().decimal().unwrap();
         (negative, digits, exponent)
     }
@@ -817,9 +578,9 @@ mod tests {
 
     #[test]
     fn errors_name_the_place() {
-        let mut nodes = Vec::new();
+        let mut tape = Tape::default();
         let text = br#"{"a/b":[0,{"c~":"\ud800"}]}"#;
-        let error = parse(text, &Limits::default(), &mut nodes).err().unwrap();
+        let error = parse(text, &Limits::default(), &mut tape).err().unwrap();
         assert_eq!(error.pointer(), "/a~1b/1/c~0");
     }
 
@@ -843,8 +604,8 @@ mod tests {
 
     #[test]
     fn pointers_find_values() {
-        let mut nodes = Vec::new();
-        let document = parse(br#"{"a":[{"b":1},{"c\u0064":[7]}]}"#, &Limits::default(), &mut nodes).unwrap();
+        let mut tape = Tape::default();
+        let document = parse(br#"{"a":[{"b":1},{"c\u0064":[7]}]}"#, &Limits::default(), &mut tape).unwrap();
         let find = |tokens: &[&str]| {
             let tokens: Vec<String> = tokens.iter().map(ToString::to_string).collect();
             document.root().at_tokens(&tokens).and_then(Value::as_f64)
