@@ -5,7 +5,9 @@
 
 mod error;
 mod limits;
+pub mod repair;
 pub mod shape;
+pub mod validity;
 
 pub use error::{Code, Error, Result};
 pub use limits::Limits;

@@ -1,0 +1,239 @@
+//! The structure rule on one polygonal member, with `i_overlay`'s 64-bit integer engine for filling and cutting.
+//!
+//! The engine is only asked which directed edges bound a region; rings and their nesting are made of these edges
+//! by `extract`, because the engine attaches some holes to the wrong shell.
+
+use i_overlay::core::fill_rule::FillRule;
+use i_overlay::core::overlay::{IntOverlayOptions, Overlay, ShapeType};
+use i_overlay::core::overlay_rule::OverlayRule;
+use i_overlay::core::solver::{Precision, Solver, Strategy};
+use i_overlay::i_float::int::point::IntPoint;
+use i_overlay::i_shape::flat::buffer::FlatContoursBuffer;
+
+use super::{ActionCode, State, empty, extract, height, part_pointer, too_complex};
+use crate::shape::{Kind, MemberRef, Shape};
+use crate::validity::check;
+use crate::validity::linework::{Builder, Linework, Side};
+use crate::validity::predicate::{Meet, Point};
+use crate::validity::tree::{Stop, Work};
+use crate::{Limits, Result};
+
+/// An open ring with the region it bounds on its left.
+pub(super) type Contour = Vec<Point>;
+
+/// What the engine is taken to need per vertex and per meeting of two segments, in elementary steps. Measured
+/// generously; they turn a count made beforehand into a promise about time.
+const STEPS_PER_VERTEX: usize = 16;
+const STEPS_PER_MEETING: usize = 40;
+
+/// Rounding the crossings of one pass can make new ones, which another pass resolves.
+const PASSES_MAX: usize = 8;
+
+impl State {
+    /// Repairs a polygonal member that is known not to be valid.
+    pub(super) fn polygons(
+        &mut self,
+        member: MemberRef<'_, i64>,
+        single: &Shape<i64>,
+        pointer: &str,
+        limits: &Limits,
+    ) -> Result<Shape<i64>> {
+        let parts = self.collect(member, pointer);
+        if parts.is_empty() {
+            return Err(empty(pointer));
+        }
+        let complex = |_: Stop| too_complex(pointer);
+        let lines = linework(parts.iter().flat_map(|part| &part.rings));
+        let tangled = self.measure(&lines).map_err(complex)?;
+        let mut regions = Vec::new();
+        let mut next = 0;
+        for part in &parts {
+            let flags = &tangled[next..next + part.rings.len()];
+            next += part.rings.len();
+            self.part(part, flags, member.kind, pointer, &mut regions).map_err(complex)?;
+        }
+        let mut contours = if regions.len() == 1 {
+            regions.swap_remove(0)
+        } else {
+            self.act(ActionCode::PartsUnited, pointer.to_owned());
+            overlay(&regions.concat(), &[], OverlayRule::Subject)
+        };
+        for _ in 0..PASSES_MAX {
+            let polygons = extract::polygons(&contours, &mut self.work).map_err(complex)?;
+            if polygons.is_empty() {
+                return Err(empty(pointer));
+            }
+            let kind = if polygons.len() > 1 { Kind::MultiPolygon } else { member.kind };
+            let (shape, shift) = height::lift(&polygons, kind, single, &lines, &mut self.work).map_err(complex)?;
+            let report = check(&shape, &self.remaining(limits));
+            self.spend(usize::try_from(report.work).unwrap_or(usize::MAX)).map_err(complex)?;
+            if report.is_valid() {
+                self.shift_max = self.shift_max.max(shift);
+                return Ok(shape);
+            }
+            contours = overlay(&polygons.concat(), &[], OverlayRule::Subject);
+        }
+        Err(too_complex(pointer))
+    }
+
+    /// The rings that have an area, by part; the others are dropped.
+    fn collect(&mut self, member: MemberRef<'_, i64>, pointer: &str) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for (number, part) in member.parts().enumerate() {
+            let mut rings = Vec::new();
+            let mut index = Vec::new();
+            for (r, path) in part.paths().enumerate() {
+                let mut builder = Builder::default();
+                if builder.add(0, 0, path.iter().map(|p| [p[0], p[1]])) {
+                    rings.push(builder.into_points());
+                    index.push(r);
+                } else if r == 0 {
+                    break;
+                } else {
+                    self.act(ActionCode::HoleDropped, part_pointer(pointer, member.kind, number, Some(r)));
+                }
+            }
+            if rings.is_empty() {
+                self.act(ActionCode::PartDropped, part_pointer(pointer, member.kind, number, None));
+            } else {
+                parts.push(Part { number, index, rings });
+            }
+        }
+        parts
+    }
+
+    /// Which rings meet themselves, after making sure that the engine will not have too much to do.
+    fn measure(&mut self, lines: &Linework) -> std::result::Result<Vec<bool>, Stop> {
+        let mut tangled = vec![false; lines.rings.len()];
+        self.spend(STEPS_PER_VERTEX * lines.points.len())?;
+        lines.meetings(&mut self.work, |work: &mut Work, s, t, _: Meet| {
+            let (r, q) = (lines.ring_of(s), lines.ring_of(t));
+            tangled[r] |= r == q;
+            work.spend(STEPS_PER_MEETING)
+        })?;
+        Ok(tangled)
+    }
+
+    /// The regions of one part: its exterior ring less the holes that meet it, then each hole that does not.
+    fn part(
+        &mut self,
+        part: &Part,
+        tangled: &[bool],
+        kind: Kind,
+        pointer: &str,
+        regions: &mut Vec<Vec<Contour>>,
+    ) -> std::result::Result<(), Stop> {
+        let mut filled = Vec::with_capacity(part.rings.len());
+        for ((ring, &tangled), &r) in part.rings.iter().zip(tangled).zip(&part.index) {
+            if tangled {
+                self.act(ActionCode::RingRebuilt, part_pointer(pointer, kind, part.number, Some(r)));
+                filled.push(overlay(std::slice::from_ref(ring), &[], OverlayRule::Subject));
+            } else {
+                filled.push(vec![extract::counterclockwise(ring.clone())]);
+            }
+        }
+        let holes = filled.split_off(1);
+        let Some(shell) = filled.pop().filter(|shell| !shell.is_empty()) else {
+            self.act(ActionCode::PartDropped, part_pointer(pointer, kind, part.number, None));
+            return Ok(());
+        };
+        let meets = holes_that_meet(&shell, &holes, &mut self.work)?;
+        let mut cut = Vec::new();
+        for ((hole, meets), &r) in holes.into_iter().zip(meets).zip(&part.index[1..]) {
+            if meets {
+                cut.extend(hole);
+            } else {
+                self.act(ActionCode::HolePromoted, part_pointer(pointer, kind, part.number, Some(r)));
+                regions.push(hole);
+            }
+        }
+        if cut.is_empty() {
+            regions.push(shell);
+        } else {
+            self.act(ActionCode::HolesCut, part_pointer(pointer, kind, part.number, None));
+            regions.push(overlay(&shell, &cut, OverlayRule::Difference));
+        }
+        Ok(())
+    }
+}
+
+/// A part's rings that have an area, and their places in it.
+struct Part {
+    number: usize,
+    index: Vec<usize>,
+    rings: Vec<Contour>,
+}
+
+fn linework<'a>(rings: impl Iterator<Item = &'a Contour>) -> Linework {
+    let mut builder = Builder::default();
+    for (r, ring) in rings.enumerate() {
+        builder.add(r, 0, ring.iter().copied());
+    }
+    builder.build()
+}
+
+/// For each hole, whether it has a point in common with the shell. All are regions given by their contours.
+fn holes_that_meet(shell: &[Contour], holes: &[Vec<Contour>], work: &mut Work) -> std::result::Result<Vec<bool>, Stop> {
+    let mut meets = vec![false; holes.len()];
+    if holes.is_empty() {
+        return Ok(meets);
+    }
+    let mut builder = Builder::default();
+    for contour in shell {
+        builder.add(0, 0, contour.iter().copied());
+    }
+    for (h, hole) in holes.iter().enumerate() {
+        for contour in hole {
+            builder.add(h + 1, 0, contour.iter().copied());
+        }
+    }
+    let lines = builder.build();
+    lines.meetings(work, |_, s, t, _| {
+        let (a, b) = (lines.rings[lines.ring_of(s)].part, lines.rings[lines.ring_of(t)].part);
+        if a.min(b) == 0 && a != b {
+            meets[a.max(b) - 1] = true;
+        }
+        Ok(())
+    })?;
+    // Rings come in the order they were added: the shell's, then each hole's.
+    let first_hole = lines.rings.partition_point(|ring| ring.part == 0);
+    for (h, meets) in meets.iter_mut().enumerate().filter(|(_, meets)| !**meets) {
+        let from = lines.rings.partition_point(|ring| ring.part <= h);
+        let to = lines.rings.partition_point(|ring| ring.part <= h + 1);
+        if from == to || first_hole == 0 {
+            continue;
+        }
+        *meets = inside(&lines, 0..first_hole, lines.points[lines.rings[from].first], work)?
+            || inside(&lines, from..to, lines.points[0], work)?;
+    }
+    Ok(meets)
+}
+
+/// Whether a point lies in the region bounded by the rings, none of which it is on.
+fn inside(
+    lines: &Linework,
+    rings: std::ops::Range<usize>,
+    p: Point,
+    work: &mut Work,
+) -> std::result::Result<bool, Stop> {
+    let mut odd = false;
+    for ring in rings {
+        odd ^= lines.side(work, ring, p)? != Side::Outside;
+    }
+    Ok(odd)
+}
+
+/// The contours of the region that `rule` makes of subject and clip, each filled non-zero.
+fn overlay(subject: &[Contour], clip: &[Contour], rule: OverlayRule) -> Vec<Contour> {
+    let count = subject.iter().chain(clip).map(Vec::len).sum();
+    let solver = Solver { strategy: Strategy::Auto, precision: Precision::HIGH, multithreading: None };
+    let mut engine = Overlay::<i64>::new_custom(count, IntOverlayOptions::keep_all_points(), solver);
+    for (contours, role) in [(subject, ShapeType::Subject), (clip, ShapeType::Clip)] {
+        for contour in contours {
+            engine.add_path_iter(contour.iter().map(|p| IntPoint::new(p[0], p[1])), role);
+        }
+    }
+    let mut flat = FlatContoursBuffer::default();
+    engine.overlay_into(rule, FillRule::NonZero, &mut flat);
+    flat.ranges.iter().map(|range| flat.points[range.clone()].iter().map(|p| [p.x, p.y]).collect()).collect()
+}

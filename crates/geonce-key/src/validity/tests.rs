@@ -1,0 +1,1 @@
+//! Validity of small shapes drawn by hand.
