@@ -41,30 +41,58 @@ fn from_smallest(mut ring: Contour) -> Contour {
     ring
 }
 
-/// The directed edges, sorted, without those that another runs back along.
+/// The directed edges, sorted, without those that another runs back along; at most one of a kind.
 fn edges(contours: &[Contour]) -> Vec<(Point, Point)> {
-    let mut all: Vec<(Point, Point, i32)> = Vec::new();
-    for contour in contours {
-        for (i, &a) in contour.iter().enumerate() {
-            let b = contour[(i + 1) % contour.len()];
-            match a.cmp(&b) {
-                std::cmp::Ordering::Less => all.push((a, b, 1)),
-                std::cmp::Ordering::Greater => all.push((b, a, -1)),
-                std::cmp::Ordering::Equal => {}
+    let pairs =
+        contours.iter().flat_map(|contour| (0..contour.len()).map(|i| (contour[i], contour[(i + 1) % contour.len()])));
+    let mut edges = net(pairs);
+    edges.dedup();
+    edges
+}
+
+/// What is left, sorted, when edges that run back along each other are taken away in pairs.
+fn net(edges: impl Iterator<Item = (Point, Point)>) -> Vec<(Point, Point)> {
+    let mut all: Vec<(Point, Point, i32)> =
+        edges.filter(|(a, b)| a != b).map(|(a, b)| if a < b { (a, b, 1) } else { (b, a, -1) }).collect();
+    all.sort_unstable();
+    let mut left = Vec::with_capacity(all.len());
+    for same in all.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+        let (a, b, _) = same[0];
+        let count: i32 = same.iter().map(|edge| edge.2).sum();
+        let edge = if count > 0 { (a, b) } else { (b, a) };
+        left.extend(std::iter::repeat_n(edge, count.unsigned_abs() as usize));
+    }
+    left.sort_unstable();
+    left
+}
+
+/// Closed walks over the same edges as a ring's, less those that it retraces. The edges must be cut wherever a vertex
+/// of the ring lies on them, so that stretches which overlap are equal edges. No walk turns straight back.
+///
+/// The engine drops vertices at which a path turns back, and which ones depends on where the path starts.
+pub(super) fn without_retraced(ring: impl Iterator<Item = (Point, Point)>) -> Vec<Contour> {
+    let edges = net(ring);
+    let mut used = vec![false; edges.len()];
+    let mut walks = Vec::new();
+    for start in 0..edges.len() {
+        let mut walk = Vec::new();
+        let mut at = start;
+        while !used[at] {
+            used[at] = true;
+            walk.push(edges[at].0);
+            let (_, p) = edges[at];
+            let first = edges.partition_point(|edge| edge.0 < p);
+            let outgoing = (first..edges.len()).take_while(|&i| edges[i].0 == p);
+            at = outgoing.filter(|&i| !used[i]).next().unwrap_or(start);
+            if p == edges[start].0 {
+                break;
             }
         }
+        if walk.len() >= 3 {
+            walks.push(walk);
+        }
     }
-    all.sort_unstable();
-    let mut edges: Vec<(Point, Point)> = all
-        .chunk_by(|a, b| (a.0, a.1) == (b.0, b.1))
-        .filter_map(|same| match same.iter().map(|edge| edge.2).sum::<i32>().signum() {
-            1 => Some((same[0].0, same[0].1)),
-            -1 => Some((same[0].1, same[0].0)),
-            _ => None,
-        })
-        .collect();
-    edges.sort_unstable();
-    edges
+    walks
 }
 
 /// Follows the edges round the region, and takes walks apart where they come to a vertex twice.

@@ -31,7 +31,7 @@ pub(super) fn lift(
                 let z = match known.get(place) {
                     Some(&(point, z)) if point == p => z,
                     _ => {
-                        let (distance, z) = nearest(p, &known, lines, work)?;
+                        let (distance, z) = nearest(p, &known, input.has_z, lines, work)?;
                         shift_max = shift_max.max(distance);
                         z
                     }
@@ -49,19 +49,53 @@ pub(super) fn lift(
     Ok((out, shift_max))
 }
 
-fn nearest(p: Point, known: &[(Point, i64)], lines: &Linework, work: &mut Work) -> Result<(f64, i64), Stop> {
+/// How far rounding usually moves a vertex, in grid steps; the search widens where nothing is so near.
+const NEAR: f64 = 4.0;
+
+fn nearest(
+    p: Point,
+    known: &[(Point, i64)],
+    has_z: bool,
+    lines: &Linework,
+    work: &mut Work,
+) -> Result<(f64, i64), Stop> {
     let height = |q: Point| known.get(known.partition_point(|(point, _)| *point < q)).map_or(0, |&(_, z)| z);
-    let rank = |leaf: usize| {
-        let ranks = lines.block(leaf).map(|segment| {
+    let rank = |leaf: usize, mut limit: f64| {
+        let mut best: Option<(f64, i64)> = None;
+        for segment in lines.block(leaf) {
             let (a, b) = lines.segment(segment);
             // The direction of the segment must not decide how a height is rounded.
             let (a, b) = (a.min(b), a.max(b));
-            (distance(p, a, b), between(p, (a, height(a)), (b, height(b))))
-        });
-        ranks.fold((f64::INFINITY, i64::MAX), |best, next| if next < best { next } else { best })
+            if clearly_beyond(limit, p, a, b) {
+                continue;
+            }
+            let apart = distance(p, a, b);
+            if apart > limit {
+                continue;
+            }
+            limit = apart;
+            let z = if has_z { between(p, (a, height(a)), (b, height(b))) } else { 0 };
+            if best.is_none_or(|known| (apart, z) < known) {
+                best = Some((apart, z));
+            }
+        }
+        best
     };
-    let found = lines.tree().nearest(work, |bounds| distance_to_box(p, bounds), rank)?;
-    Ok(found.unwrap_or((0.0, 0)))
+    for limit in [NEAR, f64::INFINITY] {
+        if let Some(found) = lines.tree().nearest(work, limit, |bounds| distance_to_box(p, bounds), rank)? {
+            return Ok(found);
+        }
+    }
+    Ok((0.0, 0))
+}
+
+/// A quick test that never errs towards "beyond": the distance from the segment's line, less a whole step for rounding.
+#[expect(clippy::cast_precision_loss, reason = "a step of slack covers the rounding")]
+fn clearly_beyond(limit: f64, p: Point, a: Point, b: Point) -> bool {
+    let (dx, dy) = ((b[0] - a[0]) as f64, (b[1] - a[1]) as f64);
+    let (px, py) = ((p[0] - a[0]) as f64, (p[1] - a[1]) as f64);
+    let cross = dx * py - dy * px;
+    cross * cross > (limit + 1.0) * (limit + 1.0) * (dx * dx + dy * dy)
 }
 
 #[expect(

@@ -21,10 +21,10 @@ use crate::{Limits, Result};
 /// An open ring with the region it bounds on its left.
 pub(super) type Contour = Vec<Point>;
 
-/// What the engine is taken to need per vertex and per meeting of two segments, in elementary steps. Measured
-/// generously; they turn a count made beforehand into a promise about time.
+/// What the engine is taken to need per vertex of one run, and per meeting of two segments in all runs together, in
+/// elementary steps. Measured generously: they turn a count made beforehand into a promise about time.
 const STEPS_PER_VERTEX: usize = 16;
-const STEPS_PER_MEETING: usize = 40;
+const STEPS_PER_MEETING: usize = 256;
 
 /// Rounding the crossings of one pass can make new ones, which another pass resolves.
 const PASSES_MAX: usize = 8;
@@ -44,19 +44,19 @@ impl State {
         }
         let complex = |_: Stop| too_complex(pointer);
         let lines = linework(parts.iter().flat_map(|part| &part.rings));
-        let tangled = self.measure(&lines).map_err(complex)?;
+        let tangles = self.measure(&lines).map_err(complex)?;
         let mut regions = Vec::new();
         let mut next = 0;
         for part in &parts {
-            let flags = &tangled[next..next + part.rings.len()];
+            let filled = self.fill(part, next, &lines, &tangles, member.kind, pointer).map_err(complex)?;
             next += part.rings.len();
-            self.part(part, flags, member.kind, pointer, &mut regions).map_err(complex)?;
+            self.part(part, filled, member.kind, pointer, &mut regions).map_err(complex)?;
         }
         let mut contours = if regions.len() == 1 {
             regions.swap_remove(0)
         } else {
             self.act(ActionCode::PartsUnited, pointer.to_owned());
-            overlay(&regions.concat(), &[], OverlayRule::Subject)
+            self.overlay(&regions.concat(), &[], OverlayRule::Subject).map_err(complex)?
         };
         for _ in 0..PASSES_MAX {
             let polygons = extract::polygons(&contours, &mut self.work).map_err(complex)?;
@@ -71,7 +71,7 @@ impl State {
                 self.shift_max = self.shift_max.max(shift);
                 return Ok(shape);
             }
-            contours = overlay(&polygons.concat(), &[], OverlayRule::Subject);
+            contours = self.overlay(&polygons.concat(), &[], OverlayRule::Subject).map_err(complex)?;
         }
         Err(too_complex(pointer))
     }
@@ -102,36 +102,66 @@ impl State {
         parts
     }
 
-    /// Which rings meet themselves, after making sure that the engine will not have too much to do.
-    fn measure(&mut self, lines: &Linework) -> std::result::Result<Vec<bool>, Stop> {
+    /// How rings meet themselves, after making sure that the engine will not have too much to do.
+    fn measure(&mut self, lines: &Linework) -> std::result::Result<Tangles, Stop> {
         let mut tangled = vec![false; lines.rings.len()];
-        self.spend(STEPS_PER_VERTEX * lines.points.len())?;
-        lines.meetings(&mut self.work, |work: &mut Work, s, t, _: Meet| {
-            let (r, q) = (lines.ring_of(s), lines.ring_of(t));
-            tangled[r] |= r == q;
-            work.spend(STEPS_PER_MEETING)
+        let mut cuts = Vec::new();
+        lines.meetings(&mut self.work, |work: &mut Work, s, t, meet| {
+            work.spend(STEPS_PER_MEETING)?;
+            let ring = lines.ring_of(s);
+            if ring != lines.ring_of(t) {
+                return Ok(());
+            }
+            tangled[ring] = true;
+            let ((a, b), (c, d)) = (lines.segment(s), lines.segment(t));
+            match meet {
+                Meet::Touch(at) => cuts.extend([(s, at), (t, at)]),
+                Meet::Overlap(_) => {
+                    let within = |from: Point, to: Point, p: Point| from.min(to) < p && p < from.max(to);
+                    cuts.extend([c, d].into_iter().filter(|&p| within(a, b, p)).map(|p| (s, p)));
+                    cuts.extend([a, b].into_iter().filter(|&p| within(c, d, p)).map(|p| (t, p)));
+                }
+                Meet::Apart | Meet::Cross => {}
+            }
+            Ok(())
         })?;
-        Ok(tangled)
+        cuts.sort_unstable();
+        cuts.dedup();
+        Ok(Tangles { tangled, cuts })
+    }
+
+    /// The regions that a part's rings bound, each filled non-zero by itself. `first` is its first ring in `lines`.
+    fn fill(
+        &mut self,
+        part: &Part,
+        first: usize,
+        lines: &Linework,
+        tangles: &Tangles,
+        kind: Kind,
+        pointer: &str,
+    ) -> std::result::Result<Vec<Vec<Contour>>, Stop> {
+        let mut filled = Vec::with_capacity(part.rings.len());
+        for (i, (ring, &r)) in part.rings.iter().zip(&part.index).enumerate() {
+            if tangles.tangled[first + i] {
+                self.act(ActionCode::RingRebuilt, part_pointer(pointer, kind, part.number, Some(r)));
+                let walks = extract::without_retraced(tangles.cut_edges(lines, first + i).into_iter());
+                filled.push(self.overlay(&walks, &[], OverlayRule::Subject)?);
+            } else {
+                filled.push(vec![extract::counterclockwise(ring.clone())]);
+            }
+        }
+        Ok(filled)
     }
 
     /// The regions of one part: its exterior ring less the holes that meet it, then each hole that does not.
     fn part(
         &mut self,
         part: &Part,
-        tangled: &[bool],
+        mut filled: Vec<Vec<Contour>>,
         kind: Kind,
         pointer: &str,
         regions: &mut Vec<Vec<Contour>>,
     ) -> std::result::Result<(), Stop> {
-        let mut filled = Vec::with_capacity(part.rings.len());
-        for ((ring, &tangled), &r) in part.rings.iter().zip(tangled).zip(&part.index) {
-            if tangled {
-                self.act(ActionCode::RingRebuilt, part_pointer(pointer, kind, part.number, Some(r)));
-                filled.push(overlay(std::slice::from_ref(ring), &[], OverlayRule::Subject));
-            } else {
-                filled.push(vec![extract::counterclockwise(ring.clone())]);
-            }
-        }
         let holes = filled.split_off(1);
         let Some(shell) = filled.pop().filter(|shell| !shell.is_empty()) else {
             self.act(ActionCode::PartDropped, part_pointer(pointer, kind, part.number, None));
@@ -151,9 +181,60 @@ impl State {
             regions.push(shell);
         } else {
             self.act(ActionCode::HolesCut, part_pointer(pointer, kind, part.number, None));
-            regions.push(overlay(&shell, &cut, OverlayRule::Difference));
+            regions.push(self.overlay(&shell, &cut, OverlayRule::Difference)?);
         }
         Ok(())
+    }
+
+    /// The contours of the region that `rule` makes of subject and clip, each filled non-zero.
+    fn overlay(
+        &mut self,
+        subject: &[Contour],
+        clip: &[Contour],
+        rule: OverlayRule,
+    ) -> std::result::Result<Vec<Contour>, Stop> {
+        let count = subject.iter().chain(clip).map(Vec::len).sum();
+        self.spend(STEPS_PER_VERTEX * count)?;
+        let solver = Solver { strategy: Strategy::Auto, precision: Precision::HIGH, multithreading: None };
+        let mut engine = Overlay::<i64>::new_custom(count, IntOverlayOptions::keep_all_points(), solver);
+        for (contours, role) in [(subject, ShapeType::Subject), (clip, ShapeType::Clip)] {
+            for contour in contours {
+                engine.add_path_iter(contour.iter().map(|p| IntPoint::new(p[0], p[1])), role);
+            }
+        }
+        let mut flat = FlatContoursBuffer::default();
+        engine.overlay_into(rule, FillRule::NonZero, &mut flat);
+        let contour = |range: &std::ops::Range<usize>| flat.points[range.clone()].iter().map(|p| [p.x, p.y]).collect();
+        Ok(flat.ranges.iter().map(contour).collect())
+    }
+}
+
+/// Which rings meet themselves, and the points at which a ring's vertices lie on its own segments.
+struct Tangles {
+    tangled: Vec<bool>,
+    cuts: Vec<(usize, Point)>,
+}
+
+impl Tangles {
+    /// The edges of a ring, cut at those points.
+    fn cut_edges(&self, lines: &Linework, ring: usize) -> Vec<(Point, Point)> {
+        let mut edges = Vec::new();
+        for segment in lines.rings[ring].first..lines.rings[ring].end {
+            let (a, b) = lines.segment(segment);
+            let from = self.cuts.partition_point(|cut| cut.0 < segment);
+            let to = self.cuts.partition_point(|cut| cut.0 <= segment);
+            let mut points: Vec<Point> = self.cuts[from..to].iter().map(|cut| cut.1).collect();
+            if a > b {
+                points.reverse();
+            }
+            points.push(b);
+            let mut last = a;
+            for p in points {
+                edges.push((last, p));
+                last = p;
+            }
+        }
+        edges
     }
 }
 
@@ -221,19 +302,4 @@ fn inside(
         odd ^= lines.side(work, ring, p)? != Side::Outside;
     }
     Ok(odd)
-}
-
-/// The contours of the region that `rule` makes of subject and clip, each filled non-zero.
-fn overlay(subject: &[Contour], clip: &[Contour], rule: OverlayRule) -> Vec<Contour> {
-    let count = subject.iter().chain(clip).map(Vec::len).sum();
-    let solver = Solver { strategy: Strategy::Auto, precision: Precision::HIGH, multithreading: None };
-    let mut engine = Overlay::<i64>::new_custom(count, IntOverlayOptions::keep_all_points(), solver);
-    for (contours, role) in [(subject, ShapeType::Subject), (clip, ShapeType::Clip)] {
-        for contour in contours {
-            engine.add_path_iter(contour.iter().map(|p| IntPoint::new(p[0], p[1])), role);
-        }
-    }
-    let mut flat = FlatContoursBuffer::default();
-    engine.overlay_into(rule, FillRule::NonZero, &mut flat);
-    flat.ranges.iter().map(|range| flat.points[range.clone()].iter().map(|p| [p.x, p.y]).collect()).collect()
 }

@@ -44,6 +44,8 @@ pub(crate) struct Linework {
     blocks: Vec<(u32, u32)>,
     tree: Tree,
     ring_tree: Tree,
+    /// The ring behind each leaf of `ring_tree`.
+    ring_order: Vec<usize>,
 }
 
 /// Collects rings, then makes them searchable.
@@ -123,8 +125,8 @@ impl Builder {
                 .iter()
                 .map(|&(from, to)| (from as usize..to as usize).fold(Bounds::EMPTY, |all, i| all.with(segment(i)))),
         );
-        let ring_tree = Tree::new(rings.iter().map(|ring| ring.bounds));
-        Linework { rings, points, source, ring_of, next, prev, blocks, tree, ring_tree }
+        let ring_tree = Tree::new(order.iter().map(|&r| rings[r].bounds));
+        Linework { rings, points, source, ring_of, next, prev, blocks, tree, ring_tree, ring_order: order }
     }
 }
 
@@ -278,8 +280,15 @@ impl Linework {
         mut visit: impl FnMut(&mut Work, usize) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let bounds = self.rings[ring].bounds;
-        let visit_other = |work: &mut Work, other: usize| if other == ring { Ok(()) } else { visit(work, other) };
-        self.ring_tree.search(work, 0..self.rings.len(), |b| b.holds(&bounds), visit_other)
+        self.ring_tree.search(
+            work,
+            0..self.rings.len(),
+            |b| b.holds(&bounds),
+            |work, leaf| match self.ring_order[leaf] {
+                other if other == ring => Ok(()),
+                other => visit(work, other),
+            },
+        )
     }
 
     /// The tree over blocks of segments, for searches of another kind.

@@ -8,7 +8,7 @@ pub(crate) mod linework;
 pub(crate) mod predicate;
 mod rings;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod tree;
 
 use std::fmt;

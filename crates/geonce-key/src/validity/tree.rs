@@ -144,35 +144,31 @@ impl Tree {
         Ok(())
     }
 
-    /// The leaf that `distance` puts nearest, given a lower bound of it for boxes; ties go to the smaller rank.
+    /// The smallest rank (distance, then what `rank` adds) among leaves no farther than `limit`. `bound` is a lower
+    /// bound of the distance for everything in a box; `rank` may answer nothing beyond the limit it is given.
     pub(crate) fn nearest<R: PartialOrd + Copy>(
         &self,
         work: &mut Work,
+        mut limit: f64,
         bound: impl Fn(&Bounds) -> f64,
-        mut rank: impl FnMut(usize) -> (f64, R),
+        rank: impl Fn(usize, f64) -> Option<(f64, R)>,
     ) -> Result<Option<(f64, R)>, Stop> {
         let mut best: Option<(f64, R)> = None;
         let mut stack = vec![1];
         while let Some(node) = stack.pop() {
             work.spend(1)?;
-            let low = bound(&self.nodes[node]);
-            if best.is_some_and(|(distance, _)| low > distance) {
+            if bound(&self.nodes[node]) > limit {
                 continue;
             }
-            if node >= self.leaf_first {
-                if node - self.leaf_first < self.leaves {
-                    work.spend(8)?;
-                    let found = rank(node - self.leaf_first);
-                    if best.is_none_or(|known| found < known) {
-                        best = Some(found);
-                    }
-                }
-            } else {
-                let (left, right) = (2 * node, 2 * node + 1);
-                if bound(&self.nodes[left]) <= bound(&self.nodes[right]) {
-                    stack.extend([right, left]);
-                } else {
-                    stack.extend([left, right]);
+            if node < self.leaf_first {
+                stack.extend([2 * node + 1, 2 * node]);
+            } else if node - self.leaf_first < self.leaves {
+                work.spend(8)?;
+                if let Some(found) = rank(node - self.leaf_first, limit)
+                    && best.is_none_or(|known| found < known)
+                {
+                    limit = found.0;
+                    best = Some(found);
                 }
             }
         }
