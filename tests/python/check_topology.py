@@ -25,8 +25,13 @@ SEED = 20261115
 MARKS = ("<!-- generated -->", "<!-- /generated -->")
 
 # Of the JTS corpus: answers compared, and cases left out by reason.
-CORPUS_COMPARED = 0
-CORPUS_LEFT_OUT = {}
+CORPUS_COMPARED = 895
+CORPUS_LEFT_OUT = {
+    "has a coordinate that is not finite": 6,
+    "has an empty geometry": 12,
+    "has no exact integer form below 2^50": 7,
+    "is a LinearRing": 2,
+}
 
 SQUARE = [[0, 0], [40, 0], [40, 40], [0, 40], [0, 0]]
 
@@ -295,8 +300,8 @@ def summary(rows):
         total.shift, total.worst = max(total.shift, row.shift), max(total.worst, row.worst)
     lines.append(table_line("all", total))
     lines.append("")
-    lines.append(f"JTS test suite: {CORPUS_COMPARED} of {CORPUS_COMPARED + sum(CORPUS_LEFT_OUT.values())} cases compared, all equal. Left out, because")
-    lines.append("the case " + "; ".join(f"{reason}: {count}" for reason, count in sorted(CORPUS_LEFT_OUT.items())) + ".")
+    lines.append(f"JTS test suite: {CORPUS_COMPARED} of {CORPUS_COMPARED + sum(CORPUS_LEFT_OUT.values())} cases compared, all equal.")
+    lines.append("Left out: " + "; ".join(f"{count} where the case {reason}" for reason, count in sorted(CORPUS_LEFT_OUT.items())) + ".")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@
 use std::io::{BufRead, Write};
 
 use geonce_key::repair::{Options, repair};
+use geonce_key::shape::MemberRef;
 use geonce_key::validity::check;
 use geonce_key::{Kind, Limits, Shape};
 use serde_json::{Value, json};
@@ -65,7 +66,7 @@ fn read(request: &Value) -> Option<Shape<i64>> {
 
 fn write(shape: &Shape<i64>) -> Value {
     let mut parts = Vec::new();
-    for part in shape.members().flat_map(|member| member.parts()) {
+    for part in shape.members().flat_map(MemberRef::parts) {
         let mut paths = Vec::new();
         for path in part.paths() {
             let positions: Vec<Value> =

@@ -24,7 +24,7 @@ pub(super) fn polygons(contours: &[Contour], work: &mut Work) -> Result<Vec<Poly
             _ => {}
         }
     }
-    nest(shells, holes, work)
+    nest(shells, &holes, work)
 }
 
 /// The ring, turned round where it runs with the clock.
@@ -82,8 +82,8 @@ pub(super) fn without_retraced(ring: impl Iterator<Item = (Point, Point)>) -> Ve
             walk.push(edges[at].0);
             let (_, p) = edges[at];
             let first = edges.partition_point(|edge| edge.0 < p);
-            let outgoing = (first..edges.len()).take_while(|&i| edges[i].0 == p);
-            at = outgoing.filter(|&i| !used[i]).next().unwrap_or(start);
+            let mut outgoing = (first..edges.len()).take_while(|&i| edges[i].0 == p);
+            at = outgoing.find(|&i| !used[i]).unwrap_or(start);
             if p == edges[start].0 {
                 break;
             }
@@ -162,9 +162,9 @@ fn split(walk: &[Point], rings: &mut Vec<Contour>) {
 }
 
 /// Gives every hole to the smallest exterior ring that holds it.
-fn nest(shells: Vec<Contour>, holes: Vec<Contour>, work: &mut Work) -> Result<Vec<Polygon>, Stop> {
+fn nest(shells: Vec<Contour>, holes: &[Contour], work: &mut Work) -> Result<Vec<Polygon>, Stop> {
     let mut builder = Builder::default();
-    for (index, rings) in [&shells, &holes].into_iter().enumerate() {
+    for (index, rings) in [shells.as_slice(), holes].into_iter().enumerate() {
         for (r, ring) in rings.iter().enumerate() {
             builder.add(r, index, ring.iter().copied());
         }

@@ -11,6 +11,7 @@ mod region;
 mod tests;
 
 use std::fmt;
+use std::fmt::Write as _;
 
 use crate::shape::{Kind, MemberRef, Position, Shape};
 use crate::validity::predicate::{Point, area_doubled};
@@ -266,10 +267,10 @@ fn append(out: &mut Shape<i64>, shape: &Shape<i64>) {
 fn part_pointer(member: &str, kind: Kind, part: usize, ring: Option<usize>) -> String {
     let mut pointer = member.to_owned();
     if kind.is_multi() {
-        pointer.push_str(&format!("/{part}"));
+        let _ = write!(pointer, "/{part}");
     }
     if let (Some(ring), Kind::Polygon) = (ring, kind.part()) {
-        pointer.push_str(&format!("/{ring}"));
+        let _ = write!(pointer, "/{ring}");
     }
     pointer
 }

@@ -131,6 +131,21 @@ fn heights_are_kept_and_new_vertices_take_theirs_from_the_segment() {
 }
 
 #[test]
+fn members_of_a_collection_are_repaired_each_by_itself() {
+    let mut shape = polygons(&[vec![square(0, 0, 4)]]);
+    shape.collection = true;
+    let bow_tie = polygons(&[vec![closed(vec![[0, 0], [4, 4], [4, 0], [0, 4]])]]);
+    append(&mut shape, &bow_tie);
+    append(&mut shape, &polygons(&[vec![square(0, 0, 4)]]));
+    let out = repaired(&shape).unwrap();
+    let kinds: Vec<_> = out.shape.members.iter().map(|member| member.kind).collect();
+    assert_eq!(kinds, [Kind::Polygon, Kind::MultiPolygon, Kind::Polygon]);
+    assert_eq!(out.actions[0].pointer, "/geometries/1/coordinates/0");
+    append(&mut shape, &polygons(&[vec![closed(vec![[0, 0], [4, 0], [2, 0]])]]));
+    assert_eq!(repaired(&shape).unwrap_err().pointer(), "/geometries/3/coordinates");
+}
+
+#[test]
 fn too_complex_a_shape_is_refused_at_the_same_step_every_time() {
     for shape in [sunburst(20_000, 0.0), sunburst(20_000, 1.8e9), star(1_001), star(40_001)] {
         assert_eq!(repaired(&polygons(&[vec![shape]])).unwrap_err().code(), Code::LimitWork);
@@ -166,7 +181,7 @@ fn shuffled(parts: &[Vec<Ring>], turn: usize) -> Vec<Vec<Ring>> {
             ring.pop();
             let turn = turn % ring.len();
             ring.rotate_left(turn);
-            if (r + turn) % 2 == 0 {
+            if (r + turn).is_multiple_of(2) {
                 ring.reverse();
             }
             ring.push(ring[0]);

@@ -128,7 +128,7 @@ fn a_coordinate_beyond_exact_arithmetic_is_named() {
 pub(crate) fn sunburst(n: usize, inner: f64) -> Ring {
     let place = |i: usize| {
         let angle = i as f64 / n as f64 * std::f64::consts::TAU;
-        let radius = if i % 2 == 0 { inner } else { 1.8e11 };
+        let radius = if i.is_multiple_of(2) { inner } else { 1.8e11 };
         [(radius * angle.cos()) as i64, (radius * angle.sin()) as i64]
     };
     closed((0..n).map(place).collect())
