@@ -23,8 +23,10 @@ pub(super) type Contour = Vec<Point>;
 
 /// What the engine is taken to need per vertex of one run, and per meeting of two segments in all runs together, in
 /// elementary steps. Measured generously: they turn a count made beforehand into a promise about time.
-const STEPS_PER_VERTEX: usize = 16;
+const STEPS_PER_VERTEX: usize = 32;
 const STEPS_PER_MEETING: usize = 256;
+/// Where segments meet at a small angle, rounding moves a crossing past other segments, which makes further crossings.
+const STEPS_PER_SHALLOW_MEETING: usize = 8 * STEPS_PER_MEETING;
 
 /// Rounding the crossings of one pass can make new ones, which another pass resolves.
 const PASSES_MAX: usize = 8;
@@ -107,13 +109,17 @@ impl State {
         let mut tangled = vec![false; lines.rings.len()];
         let mut cuts = Vec::new();
         lines.meetings(&mut self.work, |work: &mut Work, s, t, meet| {
-            work.spend(STEPS_PER_MEETING)?;
+            let ((a, b), (c, d)) = (lines.segment(s), lines.segment(t));
+            work.spend(if meet == Meet::Cross && shallow(a, b, c, d) {
+                STEPS_PER_SHALLOW_MEETING
+            } else {
+                STEPS_PER_MEETING
+            })?;
             let ring = lines.ring_of(s);
             if ring != lines.ring_of(t) {
                 return Ok(());
             }
             tangled[ring] = true;
-            let ((a, b), (c, d)) = (lines.segment(s), lines.segment(t));
             match meet {
                 Meet::Touch(at) => cuts.extend([(s, at), (t, at)]),
                 Meet::Overlap(_) => {
@@ -207,6 +213,15 @@ impl State {
         let contour = |range: &std::ops::Range<usize>| flat.points[range.clone()].iter().map(|p| [p.x, p.y]).collect();
         Ok(flat.ranges.iter().map(contour).collect())
     }
+}
+
+/// Whether the angle between two segments is below one part in 64.
+#[expect(clippy::cast_precision_loss, reason = "an estimate of cost; IEEE products are the same on every machine")]
+fn shallow(a: Point, b: Point, c: Point, d: Point) -> bool {
+    let (ux, uy) = ((b[0] - a[0]) as f64, (b[1] - a[1]) as f64);
+    let (vx, vy) = ((d[0] - c[0]) as f64, (d[1] - c[1]) as f64);
+    let cross = 64.0 * (ux * vy - uy * vx);
+    cross * cross < (ux * ux + uy * uy) * (vx * vx + vy * vy)
 }
 
 /// Which rings meet themselves, and the points at which a ring's vertices lie on its own segments.

@@ -147,7 +147,7 @@ fn members_of_a_collection_are_repaired_each_by_itself() {
 
 #[test]
 fn too_complex_a_shape_is_refused_at_the_same_step_every_time() {
-    for shape in [sunburst(20_000, 0.0), sunburst(20_000, 1.8e9), star(1_001), star(40_001)] {
+    for shape in [sunburst(20_000, 0.0), sunburst(20_000, 1.8e9), star(1_001), star(40_001), slivers(200)] {
         assert_eq!(repaired(&polygons(&[vec![shape]])).unwrap_err().code(), Code::LimitWork);
     }
     assert!(repaired(&polygons(&[vec![star(101)]])).is_ok());
@@ -161,6 +161,22 @@ fn star(n: usize) -> Ring {
         [(1.8e11 * angle.cos()) as i64, (1.8e11 * angle.sin()) as i64]
     };
     closed((0..n).map(place).collect())
+}
+
+/// Long segments that cross at angles so small that every rounded crossing makes more.
+fn slivers(n: i64) -> Ring {
+    closed(
+        (0..n)
+            .map(|i| if i % 2 == 0 { [0, i * i * 31 % 1_000] } else { [180_000_000_000, i * i * 17 % 1_000] })
+            .collect(),
+    )
+}
+
+#[test]
+fn shallow_crossings_are_resolved_within_a_step_or_two() {
+    let out = repaired(&polygons(&[vec![slivers(60)]])).unwrap();
+    assert!(out.changed && out.shift_max > 0.0 && out.shift_max < 2.0);
+    assert!(check(&out.shape, &Limits::default()).is_valid());
 }
 
 fn ring(size: i64, count: usize) -> impl Strategy<Value = Ring> {
