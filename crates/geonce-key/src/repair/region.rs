@@ -23,7 +23,7 @@ pub(super) type Contour = Vec<Point>;
 
 /// What the engine is taken to need per vertex of one run, and per meeting of two segments in all runs together, in
 /// elementary steps. Measured generously: they turn a count made beforehand into a promise about time.
-const STEPS_PER_VERTEX: usize = 32;
+const STEPS_PER_VERTEX: usize = 20;
 const STEPS_PER_MEETING: usize = 256;
 /// Where segments meet at a small angle, rounding moves a crossing past other segments, which makes further crossings.
 const STEPS_PER_SHALLOW_MEETING: usize = 8 * STEPS_PER_MEETING;

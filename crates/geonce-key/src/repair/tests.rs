@@ -163,6 +163,14 @@ fn star(n: usize) -> Ring {
     closed((0..n).map(place).collect())
 }
 
+#[test]
+fn a_large_ring_with_one_twist_fits_the_budget() {
+    let mut ring = sunburst(50_000, 1.8e11);
+    ring.swap(10_000, 10_001);
+    let out = repaired(&polygons(&[vec![ring]])).unwrap();
+    assert!(out.changed && out.shift_max < 1.0 && out.shape.positions.len() > 50_000);
+}
+
 /// Long segments that cross at angles so small that every rounded crossing makes more.
 fn slivers(n: i64) -> Ring {
     closed(
