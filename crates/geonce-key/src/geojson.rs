@@ -179,6 +179,27 @@ fn type_name(kind: Option<Value<'_>>) -> Result<Cow<'_, str>> {
     }
 }
 
+/// Checks the object around features, which are not in it any more, and returns the code it declares.
+pub(crate) fn check_collection(object: Value<'_>) -> Result<Option<u32>> {
+    let known = Known::of(object);
+    let name = type_name(known.kind)?;
+    if name != "FeatureCollection" {
+        return Err(Error::new(Code::GeojsonType, "/type", format!("a {name} has no features"))
+            .hint("an envelope needs the policy's feature pointer"));
+    }
+    Known::forbid(
+        "a FeatureCollection",
+        &[
+            ("coordinates", known.coordinates.is_some()),
+            ("geometries", known.geometries.is_some()),
+            ("geometry", known.geometry.is_some()),
+            ("properties", known.properties.is_some()),
+        ],
+    )?;
+    known.check_bbox()?;
+    known.crs.map(declared_crs).transpose()
+}
+
 /// The `crs` member of the 2008 `GeoJSON` specification, which real senders still write.
 pub(crate) fn declared_crs(crs: Value<'_>) -> Result<u32> {
     let ambiguous = |message: &str| {

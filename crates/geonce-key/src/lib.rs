@@ -29,8 +29,11 @@ mod json;
 mod key;
 mod limits;
 pub mod policy;
+pub mod repair;
 mod schema;
 pub mod shape;
+pub mod split;
+pub mod validity;
 pub mod wkb;
 pub mod wkt;
 
