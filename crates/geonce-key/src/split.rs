@@ -12,7 +12,7 @@ use document::{Document, Step};
 /// How a stream is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// A document, lines or a sequence, whatever the bytes look like.
+    /// Whatever the first bytes look like: a JSON document or lines, a sequence, WKT or WKB.
     #[default]
     Auto,
     /// One JSON text.
@@ -187,12 +187,17 @@ impl Splitter {
                 };
                 self.line += count_lines(&self.buffer[self.start..self.start + first]);
                 self.start += first;
-                if self.buffer[self.start] == RECORD_SEPARATOR && self.format == Format::Auto {
-                    self.format = Format::Sequence;
-                    self.mode = Mode::Lines;
-                } else {
-                    self.mode = Mode::Document(Box::new(Document::new(self.start, self.envelope, self.known)));
+                if self.format == Format::Auto {
+                    let rest = &self.buffer[self.start..];
+                    if rest.len() < SNIFFED_BYTES && !self.finished && !matches!(rest[0], b'{' | b'[') {
+                        return None;
+                    }
+                    self.format = sniff(rest);
+                    if self.format != Format::Auto {
+                        return Some(());
+                    }
                 }
+                self.mode = Mode::Document(Box::new(Document::new(self.start, self.envelope, self.known)));
             }
         }
         Some(())
@@ -295,6 +300,24 @@ impl Splitter {
 }
 
 const RECORD_SEPARATOR: u8 = 0x1e;
+
+/// Bytes that tell the forms apart.
+const SNIFFED_BYTES: usize = 10;
+
+/// The format of a stream that starts with `bytes`; `Auto` stands for JSON documents or lines.
+fn sniff(bytes: &[u8]) -> Format {
+    const WORDS: [&str; 6] = ["POINT", "LINESTRING", "POLYGON", "MULTI", "GEOMETRYCO", "SRID="];
+    let starts_with = |word: &str| bytes.get(..word.len()).is_some_and(|b| b.eq_ignore_ascii_case(word.as_bytes()));
+    let is_hex = bytes.len() >= SNIFFED_BYTES && bytes[..SNIFFED_BYTES].iter().all(u8::is_ascii_hexdigit);
+    match bytes {
+        [RECORD_SEPARATOR, ..] => Format::Sequence,
+        [0 | 1, ..] => Format::Wkb,
+        [b'0', b'0' | b'1', ..] if is_hex => Format::WkbHex,
+        [b'\\', b'x', ..] => Format::WkbHex,
+        _ if WORDS.iter().any(|word| starts_with(word)) => Format::Wkt,
+        _ => Format::Auto,
+    }
+}
 
 fn count_lines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64

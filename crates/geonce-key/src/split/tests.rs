@@ -122,3 +122,19 @@ fn what_is_too_long_is_refused_and_the_rest_goes_on() {
     let collection = format!("{{\"features\":[{{}},{{\"{long}\":1}},{{}}]}}");
     assert_eq!(run(Format::Auto, &collection)[..3], ["ok", "limit_bytes", "ok"]);
 }
+
+#[test]
+fn forms_are_told_apart_by_their_first_bytes() {
+    let form = |bytes: &[u8]| {
+        let mut splitter = Splitter::new(Format::Auto, false, &Limits::default());
+        splitter.feed(bytes);
+        splitter.finish();
+        splitter.next().unwrap().map(|item| item.form).unwrap()
+    };
+    assert_eq!(form(b"POINT (1 2)\npoint (3 4)"), Form::Wkt);
+    assert_eq!(form(b"srid=4326;POINT (1 2)"), Form::Wkt);
+    assert_eq!(form(b"0101000000000000000000F03F0000000000000040"), Form::WkbHex);
+    assert_eq!(form(b"\x01\x01\0\0\0"), Form::Wkb);
+    assert_eq!(form(b"{}"), Form::Json);
+    assert_eq!(form(b"01"), Form::Json);
+}

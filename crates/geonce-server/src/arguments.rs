@@ -1,0 +1,357 @@
+//! The command line: every flag, its help, and how flags become a policy.
+
+use crate::config;
+use crate::failure::Failure;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};
+use geonce_key::split::Format;
+use geonce_key::{Encoding, Pointer, Policy};
+use std::path::PathBuf;
+
+/// Each geospatial event takes effect once.
+#[derive(Parser)]
+#[command(name = "geonce", version, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Print the spatial event key of each feature.
+    ///
+    /// Reads GeoJSON (Feature, geometry, FeatureCollection), NDJSON, GeoJSON text sequences, WKT and WKB.
+    /// Prints one line per feature: its key, or `ERR code pointer` for one that is refused.
+    /// Exit code 0: all keyed, 1: some refused, 2: usage.
+    Key(KeyArguments),
+    /// Say why two payloads are the same event, or why not.
+    ///
+    /// Exit code 0: same event, 1: different, 2: usage, or a payload that is refused.
+    Explain(ExplainArguments),
+    /// Show the key recognising one event through everything a bad network does to it.
+    Demo,
+}
+
+#[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(crate) struct KeyArguments {
+    /// File to read; `-` or nothing for standard input.
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
+
+    /// How the input is divided into payloads.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: InputFormat,
+
+    /// How keys are written.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) encoding: KeyEncoding,
+
+    /// One JSON object per feature: line, key, aliases, fingerprint, warnings; or line and error.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// With --json, the canonical bytes that were hashed.
+    #[arg(long, requires = "json")]
+    pub(crate) canonical: bool,
+
+    /// With --json, whether the geometry is valid on the grid, and what is wrong where. Not part of the key.
+    #[arg(long, requires = "json")]
+    pub(crate) validity: bool,
+
+    /// Stop at the first feature that is refused.
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Threads that make keys; 0 for one per core.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) threads: usize,
+}
+
+#[derive(Args)]
+pub(crate) struct ExplainArguments {
+    /// First payload: a file with one feature.
+    pub(crate) a: PathBuf,
+
+    /// Second payload; `-` for standard input.
+    pub(crate) b: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
+
+    /// Key the second payload under this source of the same configuration file.
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) source_b: Option<String>,
+
+    /// Delivery ids, as header=id: once for the first payload, once for the second.
+    #[arg(long, value_name = "HEADER=ID", num_args = 1)]
+    pub(crate) delivery: Vec<String>,
+
+    /// How the files are written.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: InputFormat,
+
+    /// One JSON object instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Draw both geometries into this SVG file; `-` for standard output instead of text.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// Settings of a policy. Without any, the key covers the whole payload.
+#[derive(Args)]
+#[command(next_help_heading = "Policy")]
+pub(crate) struct PolicyArguments {
+    /// Configuration file to take a source's policy from; flags override it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Source in the configuration file; not needed if there is just one.
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) source: Option<String>,
+
+    /// JSON pointer of a value that tells events apart, such as `/properties/asset_id` (repeatable).
+    #[arg(long, value_name = "POINTER")]
+    identity: Vec<String>,
+
+    /// The same for a value that may be absent (repeatable).
+    #[arg(long, value_name = "POINTER")]
+    identity_optional: Vec<String>,
+
+    /// JSON pointer to leave out of the whole-payload identity (repeatable).
+    #[arg(long, value_name = "POINTER", conflicts_with_all = ["identity", "identity_optional"])]
+    ignore: Vec<String>,
+
+    /// JSON pointer of the event's version: an integer or an RFC 3339 time.
+    #[arg(long, value_name = "POINTER")]
+    version: Option<String>,
+
+    /// Name within which keys are unique [default: the source, or "default"].
+    #[arg(long)]
+    scope: Option<String>,
+
+    /// Decimals of a degree, 0 to 9 [default: 7, about a centimetre].
+    #[arg(long, value_name = "DECIMALS")]
+    precision: Option<u8>,
+
+    /// Decimals of the third number, 0 to 9 [default: 3].
+    #[arg(long, value_name = "DECIMALS")]
+    precision_z: Option<u8>,
+
+    /// What becomes of a third number [default: delivered].
+    #[arg(long, value_enum)]
+    dimensions: Option<DimensionsArgument>,
+
+    /// Whether a line equals its reverse [default: directed].
+    #[arg(long, value_enum)]
+    lines: Option<LinesArgument>,
+
+    /// Whether the order of parts counts [default: sorted, it does not].
+    #[arg(long, value_enum)]
+    parts: Option<PartsArgument>,
+
+    /// Coordinate system assumed where none is declared, or `required` [default: EPSG:4326].
+    #[arg(long, value_name = "CRS")]
+    crs: Option<String>,
+
+    /// Accept coordinate systems whose operation to WGS 84 is approximate.
+    #[arg(long)]
+    approximate_crs: bool,
+
+    /// Close unclosed rings instead of refusing them.
+    #[arg(long)]
+    close_rings: bool,
+
+    /// JSON pointer of the Feature, where payloads are envelopes.
+    #[arg(long, value_name = "POINTER")]
+    feature: Option<String>,
+
+    /// Geometry types to accept, with `null` for features without geometry (repeatable or comma-separated).
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    accept_types: Vec<String>,
+
+    /// How text of the identity is compared [default: exact].
+    #[arg(long, value_enum)]
+    unicode: Option<UnicodeArgument>,
+}
+
+impl PolicyArguments {
+    /// The policy these flags and their configuration file describe.
+    pub(crate) fn policy(&self) -> Result<Policy, Failure> {
+        self.policy_of(self.source.as_deref())
+    }
+
+    /// The same with another source of the configuration file.
+    pub(crate) fn policy_of(&self, source: Option<&str>) -> Result<Policy, Failure> {
+        let mut policy = match &self.config {
+            Some(file) => config::policy(file, source)?,
+            None => Policy::default(),
+        };
+        self.apply_identity(&mut policy)?;
+        let pointer = |text: &Option<String>| text.as_deref().map(Pointer::parse).transpose();
+        policy.version = pointer(&self.version)?.or(policy.version);
+        policy.feature = pointer(&self.feature)?.or(policy.feature);
+        policy.scope = self.scope.clone().unwrap_or(policy.scope);
+        policy.precision = self.precision.unwrap_or(policy.precision);
+        policy.precision_z = self.precision_z.unwrap_or(policy.precision_z);
+        policy.dimensions = self.dimensions.map_or(policy.dimensions, Into::into);
+        policy.lines = self.lines.map_or(policy.lines, Into::into);
+        policy.parts = self.parts.map_or(policy.parts, Into::into);
+        policy.unicode = self.unicode.map_or(policy.unicode, Into::into);
+        policy.approximate_crs |= self.approximate_crs;
+        policy.close_rings |= self.close_rings;
+        if let Some(crs) = &self.crs {
+            policy.crs = parse_crs(crs)?;
+        }
+        if !self.accept_types.is_empty() {
+            policy.accept.types = Some(self.accept_types.clone());
+        }
+        Ok(policy)
+    }
+
+    fn apply_identity(&self, policy: &mut Policy) -> Result<(), Failure> {
+        let parse = |texts: &[String]| texts.iter().map(|text| Pointer::parse(text)).collect::<Result<Vec<_>, _>>();
+        if !self.ignore.is_empty() {
+            policy.identity = Identity::Whole { ignore: parse(&self.ignore)? };
+        }
+        let required = parse(&self.identity)?.into_iter().map(Field::required);
+        let optional =
+            parse(&self.identity_optional)?.into_iter().map(|at| Field { optional: true, ..Field::required(at) });
+        let fields: Vec<Field> = required.chain(optional).collect();
+        if !fields.is_empty() {
+            policy.identity = Identity::Fields(fields);
+        }
+        Ok(())
+    }
+}
+
+/// What `crs` of a policy says: `required`, or a declaration.
+pub(crate) fn parse_crs(text: &str) -> Result<AssumedCrs, Failure> {
+    if text == "required" {
+        return Ok(AssumedCrs::Required);
+    }
+    Ok(AssumedCrs::Code(geonce_key::crs::parse(text)?.code()))
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub(crate) enum InputFormat {
+    /// Find out from the file's name and bytes.
+    #[default]
+    Auto,
+    /// One JSON document.
+    Json,
+    /// One JSON document per line.
+    Ndjson,
+    /// JSON documents after record separators (RFC 8142).
+    Seq,
+    /// One WKT or EWKT geometry per line.
+    Wkt,
+    /// One WKB or EWKB geometry.
+    Wkb,
+    /// One WKB or EWKB geometry per line, in hexadecimal.
+    WkbHex,
+}
+
+impl From<InputFormat> for Format {
+    fn from(format: InputFormat) -> Format {
+        match format {
+            InputFormat::Auto => Format::Auto,
+            InputFormat::Json => Format::Json,
+            InputFormat::Ndjson => Format::Lines,
+            InputFormat::Seq => Format::Sequence,
+            InputFormat::Wkt => Format::Wkt,
+            InputFormat::Wkb => Format::Wkb,
+            InputFormat::WkbHex => Format::WkbHex,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub(crate) enum KeyEncoding {
+    /// 22 characters of base64url.
+    #[default]
+    Base64,
+    /// 32 hexadecimal digits.
+    Hex,
+    /// The whole digest in 64 hexadecimal digits.
+    Full,
+}
+
+impl From<KeyEncoding> for Encoding {
+    fn from(encoding: KeyEncoding) -> Encoding {
+        match encoding {
+            KeyEncoding::Base64 => Encoding::Base64,
+            KeyEncoding::Hex => Encoding::Hex,
+            KeyEncoding::Full => Encoding::Full,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DimensionsArgument {
+    Delivered,
+    #[value(name = "2")]
+    Two,
+    #[value(name = "3")]
+    Three,
+}
+
+impl From<DimensionsArgument> for Dimensions {
+    fn from(dimensions: DimensionsArgument) -> Dimensions {
+        match dimensions {
+            DimensionsArgument::Delivered => Dimensions::Delivered,
+            DimensionsArgument::Two => Dimensions::Two,
+            DimensionsArgument::Three => Dimensions::Three,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LinesArgument {
+    Directed,
+    Undirected,
+}
+
+impl From<LinesArgument> for Lines {
+    fn from(lines: LinesArgument) -> Lines {
+        match lines {
+            LinesArgument::Directed => Lines::Directed,
+            LinesArgument::Undirected => Lines::Undirected,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PartsArgument {
+    Sorted,
+    Ordered,
+}
+
+impl From<PartsArgument> for Parts {
+    fn from(parts: PartsArgument) -> Parts {
+        match parts {
+            PartsArgument::Sorted => Parts::Sorted,
+            PartsArgument::Ordered => Parts::Ordered,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum UnicodeArgument {
+    Exact,
+    Nfc,
+}
+
+impl From<UnicodeArgument> for Unicode {
+    fn from(unicode: UnicodeArgument) -> Unicode {
+        match unicode {
+            UnicodeArgument::Exact => Unicode::Exact,
+            UnicodeArgument::Nfc => Unicode::Nfc,
+        }
+    }
+}
