@@ -35,6 +35,8 @@ pub(crate) struct Rounded {
     pub(crate) even: i64,
     /// Up from 5/11 of a step: the alias's grid, whose rounding line no terminating decimal comes near.
     pub(crate) safe: i64,
+    /// Whether the number was on the grid already, so that nothing was discarded.
+    pub(crate) exact: bool,
 }
 
 impl Decimal {
@@ -65,15 +67,15 @@ impl Decimal {
     #[inline]
     pub(crate) fn round(self, places: u8) -> Rounded {
         let shift = self.exponent + i32::from(places);
-        let (even, safe) = match shift {
-            0 => (self.digits, self.digits),
+        let (even, safe, exact) = match shift {
+            0 => (self.digits, self.digits, true),
             1.. => {
                 let scaled = scale_up(self.digits, shift);
-                (scaled, scaled)
+                (scaled, scaled, true)
             }
             _ => scale_down(self.digits, shift.unsigned_abs() as usize),
         };
-        Rounded { even: signed(self.negative, even), safe: signed(self.negative, safe) }
+        Rounded { even: signed(self.negative, even), safe: signed(self.negative, safe), exact }
     }
 
     /// Writes the number in the form of RFC 8785 section 3.2.2.3 (ECMAScript), except that integers beyond
@@ -127,17 +129,17 @@ fn scale_up(digits: u64, shift: i32) -> u64 {
     digits.saturating_mul(factor)
 }
 
-/// `digits / 10^shift` by both rules. With 18 or more digits to drop, a shortest decimal (at most 17 digits) is
+/// `digits / 10^shift` by both rules, and whether that is exact. With 18 or more digits to drop, a shortest decimal (at most 17 digits) is
 /// below 5/11 of a step, so both rules give zero.
-fn scale_down(digits: u64, shift: usize) -> (u64, u64) {
+fn scale_down(digits: u64, shift: usize) -> (u64, u64, bool) {
     if shift > 18 {
-        return (0, 0);
+        return (0, 0, digits == 0);
     }
     let unit = POW10[shift];
     let (whole, rest) = (digits / unit, digits % unit);
     let half_up = rest * 2 > unit || (rest * 2 == unit && whole % 2 == 1);
     let safe_up = rest * 11 >= unit * 5;
-    (whole + u64::from(half_up), whole + u64::from(safe_up))
+    (whole + u64::from(half_up), whole + u64::from(safe_up), rest == 0)
 }
 
 fn exceeds_safe_integer(digits: u64, exponent: i32) -> bool {
@@ -247,7 +249,8 @@ mod tests {
     #[test]
     fn both_grids_round_as_the_specification_says() {
         let check = |value: f64, even: i64, safe: i64| {
-            assert_eq!(Decimal::shortest(value).round(7), Rounded { even, safe }, "{value}");
+            let rounded = Decimal::shortest(value).round(7);
+            assert_eq!((rounded.even, rounded.safe), (even, safe), "{value}");
         };
         check(0.0, 0, 0);
         check(-0.0, 0, 0);

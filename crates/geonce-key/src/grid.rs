@@ -27,6 +27,8 @@ pub(crate) struct Gridder {
     bounds: [i64; 3],
     drops_z: bool,
     ties: Vec<Tie>,
+    /// Whether any number was not on the grid already.
+    inexact: bool,
 }
 
 impl Gridder {
@@ -37,11 +39,13 @@ impl Gridder {
             bounds: [180 * unit, 90 * unit, ELEVATION_BOUND],
             drops_z: policy.dimensions == Dimensions::Two,
             ties: Vec::new(),
+            inexact: false,
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.ties.clear();
+        self.inexact = false;
     }
 
     fn ordinate(&mut self, decimal: Decimal, position: usize, axis: usize) -> Result<i64> {
@@ -49,6 +53,7 @@ impl Gridder {
         if rounded.even.abs() > self.bounds[axis] {
             return Err(out_of_bounds(decimal, axis));
         }
+        self.inexact |= !rounded.exact;
         if rounded.even != rounded.safe {
             #[expect(clippy::cast_possible_truncation, reason = "axes are 0 to 2; positions are bounded by Limits")]
             self.ties.push(Tie { position: position as u32, axis: axis as u8, safe: rounded.safe });
@@ -95,9 +100,10 @@ impl Gridder {
         ])
     }
 
-    /// Whether the two grids differ anywhere.
-    pub(crate) fn has_ties(&self) -> bool {
-        !self.ties.is_empty()
+    /// Whether the shape has an alias: digits were discarded, so that drift may put it into another cell. A shape
+    /// whose two grids agree needs one too, to be found by one whose grids do not.
+    pub(crate) fn has_alias(&self) -> bool {
+        self.inexact
     }
 
     /// Moves `shape` from the half-even grid to the tie-safe one.

@@ -102,7 +102,7 @@ fn redeliveries(parcel: &Value) -> Vec<Delivery> {
         changed("rings reversed", |feature| rings(feature, |ring| ring.reverse())),
         changed("a vertex repeated", |feature| rings(feature, |ring| ring.insert(1, ring[1].clone()))),
         changed("one bit of drift in every coordinate", |feature| {
-            ordinates(feature, |x| f64::from_bits(x.to_bits() + 1))
+            ordinates(feature, |x| f64::from_bits(x.to_bits() + 1));
         }),
         changed("re-printed after a detour by radians", |feature| ordinates(feature, |x| x.to_radians().to_degrees())),
         changed("sent as a MultiPolygon of one", |feature| {
