@@ -55,22 +55,21 @@ impl<'a> Known<'a> {
         let mut known = Known::default();
         for (name, value) in object.members() {
             let unescaped;
-            let name = if let Some((raw, false)) = name.raw_string() {
-                raw
-            } else {
+            let (mut raw, escaped) = name.raw_bytes();
+            if escaped {
                 unescaped = name.as_str().unwrap_or_default();
-                &*unescaped
-            };
-            let slot = match name {
-                "type" => &mut known.kind,
-                "geometry" => &mut known.geometry,
-                "coordinates" => &mut known.coordinates,
-                "geometries" => &mut known.geometries,
-                "features" => &mut known.features,
-                "properties" => &mut known.properties,
-                "id" => &mut known.id,
-                "bbox" => &mut known.bbox,
-                "crs" => &mut known.crs,
+                raw = unescaped.as_bytes();
+            }
+            let slot = match raw {
+                b"type" => &mut known.kind,
+                b"geometry" => &mut known.geometry,
+                b"coordinates" => &mut known.coordinates,
+                b"geometries" => &mut known.geometries,
+                b"features" => &mut known.features,
+                b"properties" => &mut known.properties,
+                b"id" => &mut known.id,
+                b"bbox" => &mut known.bbox,
+                b"crs" => &mut known.crs,
                 _ => continue,
             };
             *slot = Some(value);

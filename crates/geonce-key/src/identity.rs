@@ -26,6 +26,7 @@ pub const IGNORED: [&str; 9] = [
 pub(crate) fn write(
     payload: Option<&Payload<'_>>,
     policy: &Policy,
+    fields: &[Prepared],
     skip: &mut Vec<usize>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -40,7 +41,7 @@ pub(crate) fn write(
                 Writer { unicode: policy.unicode, skip }.value(payload.root, out)?;
             }
         },
-        Identity::Fields(fields) => {
+        Identity::Fields(_) => {
             write_fields(base.map(|payload| payload_base(payload, policy)), fields, policy, out)?;
         }
     }
@@ -69,11 +70,11 @@ pub(crate) fn left_out(payload: &Payload<'_>, ignore: &[Pointer], skip: &mut Vec
     let object = payload.feature.or(payload.geometry).unwrap_or(payload.root);
     skip_members(
         object,
-        |name| matches!(name, "type" | "geometry" | "bbox" | "crs" | "links") || is_ignored(name),
+        |name| matches!(name, b"type" | b"geometry" | b"bbox" | b"crs" | b"links") || is_ignored(name),
         skip,
     );
     if payload.feature.is_none() {
-        skip_members(object, |name| matches!(name, "coordinates" | "geometries"), skip);
+        skip_members(object, |name| matches!(name, b"coordinates" | b"geometries"), skip);
     }
     if payload.root.at != object.at {
         skip_members(payload.root, is_ignored, skip);
@@ -87,15 +88,15 @@ pub(crate) fn left_out(payload: &Payload<'_>, ignore: &[Pointer], skip: &mut Vec
     }
 }
 
-fn is_ignored(name: &str) -> bool {
-    IGNORED.contains(&name)
+fn is_ignored(name: &[u8]) -> bool {
+    IGNORED.iter().any(|ignored| ignored.as_bytes() == name)
 }
 
-fn skip_members(object: Value<'_>, left_out: impl Fn(&str) -> bool, skip: &mut Vec<usize>) {
+fn skip_members(object: Value<'_>, left_out: impl Fn(&[u8]) -> bool, skip: &mut Vec<usize>) {
     for (name, value) in object.members() {
-        let leave = match name.raw_string() {
-            Some((raw, false)) => left_out(raw),
-            _ => name.as_str().is_some_and(|name| left_out(&name)),
+        let leave = match name.raw_bytes() {
+            (raw, false) => left_out(raw),
+            (_, true) => name.as_str().is_some_and(|name| left_out(name.as_bytes())),
         };
         if leave {
             skip.push(value.at);
@@ -103,14 +104,31 @@ fn skip_members(object: Value<'_>, left_out: impl Fn(&str) -> bool, skip: &mut V
     }
 }
 
-/// An object from pointer text to value, in canonical order.
-fn write_fields(base: Option<Value<'_>>, fields: &[Field], policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
+/// A field of the identity with its name as it is written.
+pub(crate) struct Prepared {
+    field: Field,
+    name: Vec<u8>,
+}
+
+/// The fields of an identity, in canonical order.
+pub(crate) fn prepare(identity: &Identity) -> Vec<Prepared> {
+    let Identity::Fields(fields) = identity else { return Vec::new() };
+    let mut fields = fields.clone();
+    fields.sort_by(|a, b| jcs::compare(a.at.as_str(), b.at.as_str()));
+    let prepared = fields.into_iter().map(|field| {
+        let mut name = Vec::new();
+        jcs::write_string(field.at.as_str(), &mut name);
+        name.push(b':');
+        Prepared { field, name }
+    });
+    prepared.collect()
+}
+
+/// An object from pointer text to value.
+fn write_fields(base: Option<Value<'_>>, fields: &[Prepared], policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
     let writer = Writer { unicode: policy.unicode, skip: &[] };
     let mut separator = b'{';
-    // Keyer::new has checked the policy; fields are few, so they are put in order each time they are written.
-    let mut order: Vec<&Field> = fields.iter().collect();
-    order.sort_unstable_by(|a, b| jcs::compare(a.at.as_str(), b.at.as_str()));
-    for field in order {
+    for Prepared { field, name } in fields {
         let Some(value) = base.and_then(|base| base.at_tokens(field.at.tokens())) else {
             if field.optional {
                 continue;
@@ -120,8 +138,7 @@ fn write_fields(base: Option<Value<'_>>, fields: &[Field], policy: &Policy, out:
         };
         out.push(separator);
         separator = b',';
-        jcs::write_string(field.at.as_str(), out);
-        out.push(b':');
+        out.extend_from_slice(name);
         match field.decimals {
             None => writer.value(value, out).map_err(|e| e.under(field.at.as_str()))?,
             Some(places) => write_rounded(value, places, field, out)?,

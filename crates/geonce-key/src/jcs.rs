@@ -1,7 +1,7 @@
 //! Canonical JSON (RFC 8785) from the tape, with `g1`'s one addition: large integers keep their digits.
 
 use crate::decimal::write_integer;
-use crate::json::{Tag, Value, pointer_token, unescape};
+use crate::json::{Tag, Value, pointer_token};
 use crate::policy::Unicode;
 use crate::{Code, Error, Result};
 use std::borrow::Cow;
@@ -50,7 +50,7 @@ impl Writer<'_> {
                 if self.skip.contains(&member.at) {
                     continue;
                 }
-                let (raw, escaped) = name.raw_string().unwrap_or_default();
+                let (raw, escaped) = name.raw_bytes();
                 let prefix = name.prefix();
                 let ascii = if raw.len() <= 8 { prefix & 0x8080_8080_8080_8080 == 0 } else { raw.is_ascii() };
                 plain &= !escaped && ascii;
@@ -66,7 +66,7 @@ impl Writer<'_> {
 
     /// A small object whose names are ASCII: sorted on the stack, mostly by their first eight bytes.
     fn plain_object(&self, object: Value<'_>, names: &mut [(u64, usize)], out: &mut Vec<u8>) -> Result<()> {
-        let raw = |at: usize| object.sibling(at).raw_string().unwrap_or_default().0;
+        let raw = |at: usize| object.sibling(at).raw_bytes().0;
         names.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| raw(a.1).cmp(raw(b.1))));
         out.push(b'{');
         for (i, &(_, at)) in names.iter().enumerate() {
@@ -75,7 +75,8 @@ impl Writer<'_> {
             }
             self.string(object.sibling(at), out);
             out.push(b':');
-            self.value(object.sibling(at + 1), out).map_err(|e| e.under(&pointer_token(raw(at))))?;
+            self.value(object.sibling(at + 1), out)
+                .map_err(|e| e.under(&pointer_token(&String::from_utf8_lossy(raw(at)))))?;
         }
         out.push(b'}');
         Ok(())
@@ -112,12 +113,12 @@ impl Writer<'_> {
     }
 
     fn string(&self, value: Value<'_>, out: &mut Vec<u8>) {
-        match value.raw_string() {
-            // Without escapes the text holds nothing that RFC 8785 would escape.
-            Some((_, false)) if self.unicode == Unicode::Exact => out.extend_from_slice(value.quoted().as_bytes()),
-            Some((raw, true)) if self.unicode == Unicode::Exact => write_string(&unescape(raw), out),
-            _ => write_string(&self.text(value), out),
+        let (_, escaped) = value.raw_bytes();
+        if escaped || self.unicode != Unicode::Exact {
+            return write_string(&self.text(value), out);
         }
+        // Without escapes the text holds nothing that RFC 8785 would escape.
+        out.extend_from_slice(value.quoted());
     }
 }
 

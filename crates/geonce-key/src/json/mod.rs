@@ -178,14 +178,27 @@ impl<'a> Value<'a> {
         Some((&self.document.text[start..end], node.flag))
     }
 
+    /// The bytes of a string as written between its quotes, and whether it has escapes. Nothing for other values.
+    #[inline]
+    pub(crate) fn raw_bytes(self) -> (&'a [u8], bool) {
+        let node = self.node();
+        if node.tag != Tag::String {
+            return (b"", false);
+        }
+        let start = node.start as usize;
+        #[expect(clippy::cast_possible_truncation, reason = "string lengths are below the text's, which fits 32 bits")]
+        let end = start + node.value as usize;
+        (&self.document.text.as_bytes()[start..end], node.flag)
+    }
+
     /// A string as written, quotes included.
     #[inline]
-    pub(crate) fn quoted(self) -> &'a str {
+    pub(crate) fn quoted(self) -> &'a [u8] {
         let node = self.node();
         let start = node.start as usize;
         #[expect(clippy::cast_possible_truncation, reason = "string lengths are below the text's, which fits 32 bits")]
         let end = start + node.value as usize;
-        &self.document.text[start - 1..=end]
+        &self.document.text.as_bytes()[start - 1..=end]
     }
 
     /// The first eight bytes of a string as a number that sorts as they do, padded with zeros.
@@ -204,10 +217,9 @@ impl<'a> Value<'a> {
     /// Whether this is the string `text`.
     #[inline]
     pub(crate) fn is_str(self, text: &str) -> bool {
-        match self.raw_string() {
-            Some((raw, false)) => raw == text,
-            Some((raw, true)) => unescape(raw) == text,
-            None => false,
+        match self.raw_bytes() {
+            (raw, false) => raw == text.as_bytes() && self.tag() == Tag::String,
+            (_, true) => self.as_str().is_some_and(|unescaped| unescaped == text),
         }
     }
 

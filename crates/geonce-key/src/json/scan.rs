@@ -51,6 +51,12 @@ impl Scanner<'_> {
 
     #[inline]
     fn skip_space(&mut self) {
+        if self.peek().is_some_and(|byte| byte <= b' ') {
+            self.skip_some_space();
+        }
+    }
+
+    fn skip_some_space(&mut self) {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
             self.at += 1;
         }
@@ -254,6 +260,7 @@ impl Scanner<'_> {
         self.any_string(start, at)
     }
 
+    #[inline]
     fn end_string(&mut self, start: usize, end: usize, escaped: bool) -> Result<()> {
         let length = end - start;
         if length > self.limits.string_bytes_max {
