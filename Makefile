@@ -1,0 +1,66 @@
+# check: fast feedback · test: everything · lint · bench · bless: accept new expectations · docs: generated tables
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+CORPORA ?= ../shared/corpora
+REFERENCE ?= ../shared/reference
+EXAMPLES := target/release/examples
+BINARY := target/release/geonce
+
+.PHONY: check test test-rust test-python lint bench bless docs fuzz release
+
+check:
+	cargo check --workspace --all-targets
+
+test: test-rust test-python
+
+test-rust:
+	cargo test --workspace
+
+# Independent readings of the specification, and other libraries as oracles, against the release build.
+test-python: $(PYTHON) release
+	$(PYTHON) tests/python/check_vectors.py --binary $(BINARY)
+	$(PYTHON) tools/vectors.py --check
+	$(PYTHON) tests/python/check_cli.py $(BINARY) --debug target/debug/geonce
+	$(PYTHON) tests/python/check_forms.py $(EXAMPLES)/forms
+	$(PYTHON) tools/crs_table.py
+	$(PYTHON) tests/python/check_crs.py $(EXAMPLES)/crs_convert
+	$(PYTHON) tests/python/check_topology.py $(EXAMPLES)/topology --corpora $(CORPORA)
+	$(PYTHON) tests/python/check_workload.py $(BINARY) --reference $(REFERENCE)
+
+release:
+	cargo build --release --workspace --bins
+	cargo build --release -p geonce-key --examples
+
+$(PYTHON): tests/python/requirements.txt
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
+	touch $(PYTHON)
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@if command -v cargo-deny >/dev/null; then cargo deny check licenses bans sources; \
+	else echo "cargo-deny is not installed: licences and bans were not checked"; fi
+
+bench: $(PYTHON) release
+	$(PYTHON) bench/run.py
+
+# Accepts new expectations: pinned verdicts of the corpora, new vectors, generated tables in the documentation.
+bless: $(PYTHON) release
+	GEONCE_BLESS=1 cargo test -p geonce-key --test it corpora
+	$(PYTHON) tools/vectors.py
+	$(MAKE) docs
+
+docs: $(PYTHON) release
+	$(PYTHON) tools/crs_table.py --write
+	$(PYTHON) tests/python/check_crs.py $(EXAMPLES)/crs_convert --write
+	$(PYTHON) tests/python/check_topology.py $(EXAMPLES)/topology --corpora $(CORPORA) --write
+	cargo doc --workspace --no-deps
+
+# Needs cargo-fuzz and a nightly toolchain. SECONDS_EACH=600 make fuzz
+SECONDS_EACH ?= 60
+fuzz:
+	for target in $$(cd fuzz && cargo +nightly fuzz list); do \
+	  (cd fuzz && cargo +nightly fuzz run $$target -- -max_total_time=$(SECONDS_EACH)); done
