@@ -1,0 +1,1021 @@
+"""The spatial event key `g1`, written from docs/key-spec.md alone.
+
+A second implementation beside the Rust one, for checking: slow, plain, Python's standard library only. The sections
+named here are those of the specification. `key(payload, policy)` is the way in; a payload that is refused raises
+`Refused`, with a code and a JSON pointer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import math
+import re
+import struct
+import unicodedata
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Callable, Iterator, NamedTuple
+
+MAX_DEPTH = 64
+MAX_SAFE = 2**53 - 1
+IGNORED = {"_meta", "received_at", "sent_at", "request_id", "delivery_id", "delivery_attempt", "attempt", "retry_count",
+           "webhook_id"}
+FEATURE_MEMBERS = {"type", "geometry", "bbox", "crs", "links"}
+NESTING = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineString": 2, "Polygon": 2, "MultiPolygon": 3}
+COLLECTION = "GeometryCollection"
+SINGLE = {"MultiPoint": "Point", "MultiLineString": "LineString", "MultiPolygon": "Polygon"}
+
+
+class Refused(Exception):
+    """A payload that has no key: `code` says why, `pointer` says where."""
+
+    def __init__(self, code: str, pointer: str = "") -> None:
+        super().__init__(f"{code} at {pointer!r}")
+        self.code, self.pointer = code, pointer
+
+
+class Number(NamedTuple):
+    """A JSON number as it was spelled."""
+
+    text: str
+
+    def double(self) -> float:
+        return float(self.text)
+
+    def integer(self) -> int | None:
+        """The exact value of the text if it is an integer, whatever its spelling."""
+        sign, whole, fraction, exponent = re.fullmatch(
+            r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([-+]?\d+))?", self.text).groups(default="")
+        digits = (whole + fraction).lstrip("0")
+        if not digits:
+            return 0
+        trimmed = digits.rstrip("0")
+        power = int(exponent or 0) - len(fraction) + len(digits) - len(trimmed)
+        return int(sign + trimmed) * 10**power if power >= 0 else None
+
+
+class Geo(NamedTuple):
+    """A geometry as delivered: positions nested as in GeoJSON, or the members of a collection."""
+
+    type: str
+    body: list[Any]
+    at: str
+
+
+class Position(NamedTuple):
+    """Two or three doubles, and where they were."""
+
+    values: tuple[float, ...]
+    at: str
+
+
+class Digest(NamedTuple):
+    """Canonical bytes and what is made of them (section 12)."""
+
+    canonical: str
+    fingerprint: str
+    keyed: bool
+
+    def text(self, encoding: str = "base64") -> str:
+        if encoding == "full":
+            return self.fingerprint
+        if encoding == "hex":
+            return self.fingerprint[:32]
+        letters = base64.urlsafe_b64encode(bytes.fromhex(self.fingerprint[:32])).decode().rstrip("=")
+        return ("g1k_" if self.keyed else "g1_") + letters
+
+
+@dataclass
+class Keyed:
+    """The result for one payload."""
+
+    key: Digest
+    aliases: list[Digest] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+# --- 1 Reading: JSON ------------------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def escape_token(token: str) -> str:
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def tokens(pointer: str) -> tuple[str, ...]:
+    """The reference tokens of an RFC 6901 pointer."""
+    return tuple(t.replace("~1", "/").replace("~0", "~") for t in pointer.split("/")[1:])
+
+
+class Reader:
+    """RFC 8259, strictly. Numbers keep their text."""
+
+    def __init__(self, data: bytes) -> None:
+        if data.startswith(b"\xef\xbb\xbf"):
+            raise Refused("json_bom")
+        try:
+            self.text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Refused("json_utf8") from None
+        self.i = 0
+
+    def document(self) -> Any:
+        value = self.value("", 1)
+        self.space()
+        if self.i < len(self.text):
+            raise Refused("json_trailing")
+        return value
+
+    def space(self) -> None:
+        while self.i < len(self.text) and self.text[self.i] in " \t\n\r":
+            self.i += 1
+
+    def next(self, at: str) -> str:
+        """The next character that is no white space, not yet consumed."""
+        self.space()
+        if self.i >= len(self.text):
+            raise Refused("json_incomplete", at)
+        return self.text[self.i]
+
+    def value(self, at: str, depth: int) -> Any:
+        first = self.next(at)
+        if first in "{[" and depth > MAX_DEPTH:
+            raise Refused("limit_depth", at)
+        if first == "{":
+            return self.object(at, depth)
+        if first == "[":
+            return self.array(at, depth)
+        if first == '"':
+            return self.string(at)
+        for word, meaning in (("true", True), ("false", False), ("null", None)):
+            if self.text.startswith(word, self.i):
+                self.i += len(word)
+                return meaning
+            if word.startswith(self.text[self.i:]):
+                raise Refused("json_incomplete", at)
+        return self.number(at)
+
+    def number(self, at: str) -> Number:
+        found = NUMBER.match(self.text, self.i)
+        if not found:
+            raise Refused("json_incomplete" if self.text[self.i:] == "-" else "json_syntax", at)
+        self.i = found.end()
+        rest = self.text[self.i:]
+        if rest in (".", "e", "E", "e+", "e-", "E+", "E-"):
+            raise Refused("json_incomplete", at)
+        if rest[:1] in tuple(".eE0123456789"):
+            raise Refused("json_syntax", at)
+        if math.isinf(float(found.group())):
+            raise Refused("json_number_range", at)
+        return Number(found.group())
+
+    def object(self, at: str, depth: int) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        self.i += 1
+        if self.next(at) == "}":
+            self.i += 1
+            return members
+        while True:
+            if self.next(at) != '"':
+                raise Refused("json_syntax", at)
+            name = self.string(at)
+            here = f"{at}/{escape_token(name)}"
+            if name in members:
+                raise Refused("json_duplicate_member", here)
+            if self.next(at) != ":":
+                raise Refused("json_syntax", at)
+            self.i += 1
+            members[name] = self.value(here, depth + 1)
+            if self.more(at, "}"):
+                return members
+
+    def array(self, at: str, depth: int) -> list[Any]:
+        items: list[Any] = []
+        self.i += 1
+        if self.next(at) == "]":
+            self.i += 1
+            return items
+        while True:
+            items.append(self.value(f"{at}/{len(items)}", depth + 1))
+            if self.more(at, "]"):
+                return items
+
+    def more(self, at: str, end: str) -> bool:
+        """Behind an element: consumes the comma (false) or the closing bracket (true)."""
+        character = self.next(at)
+        if character not in (",", end):
+            raise Refused("json_syntax", at)
+        self.i += 1
+        return character == end
+
+    def string(self, at: str) -> str:
+        out: list[str] = []
+        self.i += 1
+        while True:
+            character = self.take(at)
+            if character == '"':
+                return "".join(out)
+            if character < " ":
+                raise Refused("json_control_character", at)
+            if character != "\\":
+                out.append(character)
+                continue
+            letter = self.take(at)
+            if letter == "u":
+                out.append(self.unicode_escape(at))
+            elif letter in ESCAPES:
+                out.append(ESCAPES[letter])
+            else:
+                raise Refused("json_syntax", at)
+
+    def take(self, at: str) -> str:
+        if self.i >= len(self.text):
+            raise Refused("json_incomplete", at)
+        self.i += 1
+        return self.text[self.i - 1]
+
+    def hex4(self, at: str) -> int:
+        digits = "".join(self.take(at) for _ in range(4))
+        if not re.fullmatch("[0-9a-fA-F]{4}", digits):
+            raise Refused("json_syntax", at)
+        return int(digits, 16)
+
+    def unicode_escape(self, at: str) -> str:
+        unit = self.hex4(at)
+        if 0xD800 <= unit < 0xDC00 and self.text.startswith("\\u", self.i):
+            self.i += 2
+            low = self.hex4(at)
+            if 0xDC00 <= low < 0xE000:
+                return chr(0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00))
+            raise Refused("json_lone_surrogate", at)
+        if 0xD800 <= unit < 0xE000:
+            raise Refused("json_lone_surrogate", at)
+        return chr(unit)
+
+
+def find(value: Any, pointer: str) -> tuple[bool, Any]:
+    """RFC 6901: whether the pointer finds something, and what."""
+    for token in tokens(pointer):
+        if isinstance(value, dict) and token in value:
+            value = value[token]
+        elif isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", token) and int(token) < len(value):
+            value = value[int(token)]
+        else:
+            return False, None
+    return True, value
+
+
+# --- 1 Reading: GeoJSON ---------------------------------------------------------------------------------------------
+
+def member(value: dict[str, Any], name: str, at: str) -> Any:
+    if name not in value:
+        raise Refused("geojson_missing", at)
+    return value[name]
+
+
+def check_object(value: Any, at: str, forbidden: tuple[str, ...]) -> None:
+    """Members that section 7.1 of RFC 7946 keeps for other types, and `bbox`."""
+    for name in forbidden:
+        if name in value:
+            raise Refused("geojson_foreign_member", f"{at}/{name}")
+    if "bbox" in value:
+        box = value["bbox"]
+        if not (isinstance(box, list) and len(box) in (4, 6) and all(isinstance(n, Number) for n in box)):
+            raise Refused("geojson_bbox", f"{at}/bbox")
+
+
+def type_of(value: Any, at: str) -> str:
+    if not isinstance(value, dict):
+        raise Refused("geojson_not_object", at)
+    name = member(value, "type", at)
+    if not isinstance(name, str):
+        raise Refused("geojson_type", f"{at}/type")
+    return name
+
+
+def read_geometry(value: Any, at: str) -> Geo:
+    name = type_of(value, at)
+    if name == COLLECTION:
+        check_object(value, at, ("geometry", "properties", "features"))
+        members, here = member(value, "geometries", at), f"{at}/geometries"
+        if not isinstance(members, list):
+            raise Refused("geojson_member_type", here)
+        if not members:
+            raise Refused("geojson_empty", here)
+        return Geo(name, [read_geometry(m, f"{here}/{i}") for i, m in enumerate(members)], at)
+    if name not in NESTING:
+        raise Refused("geojson_type", f"{at}/type")
+    check_object(value, at, ("geometry", "properties", "features"))
+    here = f"{at}/coordinates"
+    return Geo(name, read_nested(member(value, "coordinates", at), here, NESTING[name]), at)
+
+
+def read_nested(value: Any, at: str, nesting: int) -> Any:
+    if not isinstance(value, list):
+        raise Refused("geojson_coordinates" if nesting else "geojson_position", at)
+    if nesting == 0:
+        if not value:
+            raise Refused("geojson_empty", at)
+        if len(value) not in (2, 3) or not all(isinstance(n, Number) for n in value):
+            raise Refused("geojson_position", at)
+        return Position(tuple(n.double() for n in value), at)
+    if not value:
+        raise Refused("geojson_empty", at)
+    return [read_nested(v, f"{at}/{i}", nesting - 1) for i, v in enumerate(value)]
+
+
+def positions(body: Any) -> Iterator[Position]:
+    if isinstance(body, Position):
+        yield body
+    elif isinstance(body, Geo):
+        yield from positions(body.body)
+    else:
+        for item in body:
+            yield from positions(item)
+
+
+def check_paths(geo: Geo) -> None:
+    """Lengths of positions, lines and rings; closing is checked on the grid (section 6)."""
+    if geo.type == COLLECTION:
+        for inner in geo.body:
+            check_paths(inner)
+        return
+    lengths = [len(p.values) for p in positions(geo)]
+    for position in positions(geo):
+        if len(position.values) != lengths[0]:
+            raise Refused("geojson_dimensions", position.at)
+    for kind, path, at in paths(geo):
+        if kind == "line" and len(path) < 2:
+            raise Refused("geojson_line_short", at)
+
+
+def paths(geo: Geo) -> Iterator[tuple[str, list[Position], str]]:
+    """The lines and rings of a geometry that is no collection."""
+    here = f"{geo.at}/coordinates"
+    if geo.type == "LineString":
+        yield "line", geo.body, here
+    elif geo.type in ("MultiLineString", "Polygon"):
+        kind = "ring" if geo.type == "Polygon" else "line"
+        yield from ((kind, path, f"{here}/{i}") for i, path in enumerate(geo.body))
+    elif geo.type == "MultiPolygon":
+        for i, rings in enumerate(geo.body):
+            yield from (("ring", ring, f"{here}/{i}/{j}") for j, ring in enumerate(rings))
+
+
+# --- 1 Reading: WKT and WKB -----------------------------------------------------------------------------------------
+
+WKT_TYPES = {name.upper(): name for name in (*NESTING, COLLECTION)}
+WKB_TYPES = ["", "Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon", COLLECTION]
+
+
+class WktReader:
+    """WKT and EWKT; the dimension is a word (`Z`), part of the type (`POINTZ`) or the number of numbers."""
+
+    def __init__(self, text: str) -> None:
+        head = re.match(r"\s*SRID\s*=\s*(\d+)\s*;", text, re.IGNORECASE)
+        self.srid = int(head[1]) if head else None
+        rest = text[head.end():] if head else text
+        self.words = re.findall(r"[A-Za-z]+|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[^\s]", rest)
+
+    def document(self) -> Geo:
+        geo = self.geometry("")
+        if self.words:
+            raise Refused("wkt_syntax")
+        return geo
+
+    def take(self, *wanted: str) -> str:
+        if not self.words or (wanted and self.words[0].upper() not in wanted):
+            raise Refused("wkt_syntax")
+        return self.words.pop(0)
+
+    def geometry(self, at: str) -> Geo:
+        word = self.take().upper()
+        if word not in WKT_TYPES:
+            if word.rstrip("ZM") in WKT_TYPES:
+                self.words.insert(0, word[len(word.rstrip("ZM")):])
+                word = word.rstrip("ZM")
+            else:
+                raise Refused("wkt_syntax")
+        name, flag = WKT_TYPES[word], ""
+        if self.words and self.words[0].upper() in ("Z", "M", "ZM"):
+            flag = self.take().upper()
+        if "M" in flag:
+            raise Refused("geojson_measure", at)
+        if self.words and self.words[0].upper() == "EMPTY":
+            raise Refused("geojson_empty", at)
+        if name == COLLECTION:
+            return Geo(name, self.listed(lambda i: self.geometry(f"{at}/geometries/{i}")), at)
+        here = f"{at}/coordinates"
+        if name == "Point":
+            self.take("(")
+            body: Any = self.position(here)
+            self.take(")")
+        else:
+            body = self.nested(here, NESTING[name], name == "MultiPoint")
+        geo = Geo(name, body, at)
+        for position in positions(geo):
+            if flag == "Z" and len(position.values) != 3:
+                raise Refused("wkt_syntax")
+            if len(position.values) > 3:
+                raise Refused("geojson_measure", at)
+        return geo
+
+    def listed(self, element: Callable[[int], Any]) -> list[Any]:
+        self.take("(")
+        items = [element(0)]
+        while self.take(",", ")") == ",":
+            items.append(element(len(items)))
+        return items
+
+    def nested(self, at: str, nesting: int, points: bool) -> Any:
+        if self.words and self.words[0].upper() == "EMPTY":
+            raise Refused("geojson_empty", at)
+        if nesting:
+            return self.listed(lambda i: self.nested(f"{at}/{i}", nesting - 1, points))
+        if points and self.words and self.words[0] == "(":
+            self.take("(")
+            position = self.position(at)
+            self.take(")")
+            return position
+        return self.position(at)
+
+    def position(self, at: str) -> Position:
+        values: list[float] = []
+        while self.words and re.fullmatch(r"[-+.]?\d.*", self.words[0], re.ASCII):
+            values.append(float(self.words.pop(0)))
+        if len(values) < 2 or not all(map(math.isfinite, values)):
+            raise Refused("wkt_syntax")
+        return Position(tuple(values), at)
+
+
+class WkbReader:
+    """WKB (ISO types 1000, 2000, 3000) and EWKB (flags)."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.i, self.srid = data, 0, None
+
+    def document(self) -> Geo:
+        geo = self.geometry("")
+        if self.i != len(self.data):
+            raise Refused("wkb_syntax")
+        return geo
+
+    def take(self, layout: str) -> Any:
+        size = struct.calcsize(layout)
+        if self.i + size > len(self.data):
+            raise Refused("wkb_syntax")
+        self.i += size
+        return struct.unpack_from(layout, self.data, self.i - size)
+
+    def geometry(self, at: str) -> Geo:
+        order = {0: ">", 1: "<"}.get(self.take("B")[0])
+        if order is None:
+            raise Refused("wkb_syntax")
+        code = self.take(order + "I")[0]
+        if code & 0x20000000:
+            srid = self.take(order + "i")[0]
+            if self.srid not in (None, srid):
+                raise Refused("crs_conflict", at)
+            self.srid = srid
+        base, thousand = (code & 0x1FFFFFFF) % 1000, (code & 0x1FFFFFFF) // 1000
+        if not 1 <= base <= 7 or thousand > 3:
+            raise Refused("wkb_syntax")
+        if code & 0x40000000 or thousand >= 2:
+            raise Refused("geojson_measure", at)
+        size = 3 if code & 0x80000000 or thousand == 1 else 2
+        name = WKB_TYPES[base]
+        if name == "Point":
+            return Geo(name, self.position(order, size, f"{at}/coordinates"), at)
+        if name in ("LineString", "Polygon"):
+            return Geo(name, self.nested(order, size, f"{at}/coordinates", NESTING[name]), at)
+        count = self.take(order + "I")[0]
+        if not count:
+            raise Refused("geojson_empty", at)
+        members = [self.geometry(f"{at}/geometries/{i}" if name == COLLECTION else at) for i in range(count)]
+        if name == COLLECTION:
+            return Geo(name, members, at)
+        if any(m.type != SINGLE[name] for m in members):
+            raise Refused("wkb_syntax")
+        return Geo(name, [m.body for m in members], at)
+
+    def nested(self, order: str, size: int, at: str, nesting: int) -> Any:
+        if not nesting:
+            return self.position(order, size, at)
+        count = self.take(order + "I")[0]
+        if not count:
+            raise Refused("geojson_empty", at)
+        return [self.nested(order, size, f"{at}/{i}", nesting - 1) for i in range(count)]
+
+    def position(self, order: str, size: int, at: str) -> Position:
+        values = self.take(order + "d" * size)
+        if all(map(math.isnan, values)):
+            raise Refused("geojson_empty", at)
+        if not all(map(math.isfinite, values)):
+            raise Refused("wkb_syntax", at)
+        return Position(values, at)
+
+
+# --- 2 Coordinate system --------------------------------------------------------------------------------------------
+
+def crs_code(text: str, at: str) -> int:
+    """The EPSG code of a declaration; 4326 also for CRS84."""
+    if re.fullmatch(r"(?i:(OGC:)?CRS84|urn:ogc:def:crs:OGC:[0-9.]*:CRS84|https?://www\.opengis\.net/def/crs/OGC/[0-9.]+/CRS84)", text):
+        return 4326
+    found = re.fullmatch(
+        r"(?i:(?:EPSG:|urn:ogc:def:crs:EPSG:[0-9.]*:|https?://www\.opengis\.net/def/crs/EPSG/[0-9.]+/)?)(\d+)", text)
+    if not found:
+        raise Refused("crs_ambiguous", at)
+    return {900913: 3857, 3785: 3857, 102100: 3857, 102113: 3857}.get(int(found[1]), int(found[1]))
+
+
+def declared(value: dict[str, Any], at: str) -> int | None:
+    """The `crs` member of GeoJSON of 2008."""
+    if "crs" not in value:
+        return None
+    crs = value["crs"]
+    name = find(crs, "/properties/name")[1]
+    if not isinstance(crs, dict) or crs.get("type") != "name" or not isinstance(name, str):
+        raise Refused("crs_ambiguous", f"{at}/crs")
+    return crs_code(name, f"{at}/crs")
+
+
+def to_wgs84(code: int, values: tuple[float, ...], at: str) -> tuple[float, ...]:
+    """Degrees, and Web Mercator. The rest of the table is not implemented here."""
+    if code == 4326:
+        return values
+    if code != 3857:
+        raise Refused("crs_unknown", at)
+    radius = 6378137.0
+    x, y = values[:2]
+    return (x / (math.pi * radius) * 180.0, math.degrees(math.atan(math.sinh(y / radius))), *values[2:])
+
+
+# --- 3 Third number, 4 Grid, 5 Points -------------------------------------------------------------------------------
+
+def grid(value: float, decimals: int) -> tuple[int, int]:
+    """A double on the half-even and on the tie-safe grid."""
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    magnitude, shift = int("".join(map(str, digits))), int(exponent) + decimals
+    if shift >= 0:
+        q, rest, unit = magnitude * 10**shift, 0, 1
+    else:
+        unit = 10**-shift
+        q, rest = divmod(magnitude, unit)
+    even = q + (2 * rest > unit or (2 * rest == unit and q % 2 == 1))
+    safe = q + (11 * rest >= 5 * unit)
+    return (-even, -safe) if sign else (even, safe)
+
+
+def snap(position: Position, policy: dict[str, Any], code: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A position on both grids."""
+    p, dimensions = policy.get("precision", 7), policy.get("dimensions", "delivered")
+    values = to_wgs84(code, position.values, position.at)
+    if dimensions == 3 and len(values) != 3:
+        raise Refused("geojson_dimensions", position.at)
+    x, y = grid(values[0], p), grid(values[1], p)
+    for ordinate, bound, i in ((x[0], 180, 0), (y[0], 90, 1)):
+        if abs(ordinate) > bound * 10**p:
+            raise Refused("geojson_bounds", f"{position.at}/{i}")
+    if len(values) == 2 or dimensions == 2:
+        return (x[0], y[0]), (x[1], y[1])
+    z = grid(values[2], policy.get("precision_z", 3))
+    if abs(z[0]) >= 10**15:
+        raise Refused("geojson_elevation", f"{position.at}/2")
+    return (x[0], y[0], z[0]), (x[1], y[1], z[1])
+
+
+def turn_point(position: tuple[int, ...], p: int) -> tuple[int, ...]:
+    """Section 5: one spelling for the antimeridian and for the poles."""
+    x, y, *rest = position
+    if x == -180 * 10**p:
+        x = 180 * 10**p
+    if abs(y) == 90 * 10**p:
+        x = 0
+    return (x, y, *rest)
+
+
+# --- 6 Positions of paths, 7 Rings ----------------------------------------------------------------------------------
+
+def open_ring(ring: list[Any], close: bool, at: str) -> list[Any]:
+    """A ring of (half-even, tie-safe) pairs without its closing position."""
+    closed = ring[0][0] == ring[-1][0] or ring[0][1] == ring[-1][1]
+    if len(ring) < (3 if close and not closed else 4):
+        raise Refused("geojson_ring_short", at)
+    if closed:
+        return ring[:-1]
+    if not close:
+        raise Refused("geojson_ring_unclosed", at)
+    return ring
+
+
+def merge(path: list[Any], cyclic: bool) -> list[Any]:
+    out = [p for i, p in enumerate(path) if i == 0 or p != path[i - 1]]
+    while cyclic and len(out) > 1 and out[-1] == out[0]:
+        out.pop()
+    return out
+
+
+def twice_area(ring: list[Any]) -> int:
+    return sum(a[0] * b[1] - b[0] * a[1] for a, b in zip(ring, ring[1:] + ring[:1]))
+
+
+def least_rotation(ring: list[Any]) -> list[Any]:
+    lowest = min(ring)
+    return min(ring[i:] + ring[:i] for i, position in enumerate(ring) if position == lowest)
+
+
+def canonical_ring(ring: list[Any], exterior: bool) -> list[Any]:
+    """An open, merged ring in its direction, at its least rotation, closed."""
+    area = twice_area(ring)
+    if area == 0:
+        ring = min(least_rotation(ring), least_rotation(ring[::-1]))
+    else:
+        ring = least_rotation(ring if (area > 0) == exterior else ring[::-1])
+    return [*ring, ring[0]]
+
+
+# --- 8 Order --------------------------------------------------------------------------------------------------------
+
+def canonical_geometry(geo: Geo, policy: dict[str, Any], code: int) -> tuple[Any, Any]:
+    """Steps 2 to 8: (type, coordinates) on each of the two grids; coordinates are grid values."""
+    if geo.type == COLLECTION:
+        both = [m for inner in geo.body for m in flattened(inner, policy, code)]
+        members = [[m[g] for m in both] for g in (0, 1)]
+        if policy.get("parts", "sorted") == "sorted":
+            members = [sorted(m) for m in members]
+        return (COLLECTION, members[0]), (COLLECTION, members[1])
+    body = snap_all(geo.body, policy, code)
+    close = policy.get("close_rings", False)
+    here = f"{geo.at}/coordinates"
+    if geo.type == "Polygon":
+        body = [open_ring(r, close, f"{here}/{i}") for i, r in enumerate(body)]
+    if geo.type == "MultiPolygon":
+        body = [[open_ring(r, close, f"{here}/{i}/{j}") for j, r in enumerate(part)] for i, part in enumerate(body)]
+    even, safe = (canonical_parts(geo.type, choose(body, g), policy) for g in (0, 1))
+    return even, safe
+
+
+def flattened(geo: Geo, policy: dict[str, Any], code: int) -> list[tuple[Any, Any]]:
+    if geo.type == COLLECTION:
+        return [m for inner in geo.body for m in flattened(inner, policy, code)]
+    return [canonical_geometry(geo, policy, code)]
+
+
+def snap_all(body: Any, policy: dict[str, Any], code: int) -> Any:
+    if isinstance(body, Position):
+        return snap(body, policy, code)
+    return [snap_all(item, policy, code) for item in body]
+
+
+def choose(body: Any, which: int) -> Any:
+    """One of the two grids out of nested (half-even, tie-safe) pairs."""
+    return body[which] if isinstance(body, tuple) else [choose(item, which) for item in body]
+
+
+def canonical_parts(name: str, body: Any, policy: dict[str, Any]) -> tuple[str, Any]:
+    def point(position: tuple[int, ...]) -> Any:
+        return turn_point(position, policy.get("precision", 7))
+
+    def line(path: list[Any]) -> Any:
+        path = merge(path, False)
+        return min(path, path[::-1]) if policy.get("lines", "directed") == "undirected" else path
+
+    def polygon(rings: list[Any]) -> Any:
+        shell, *holes = (canonical_ring(merge(r, True), i == 0) for i, r in enumerate(rings))
+        return [shell, *sorted(holes)]
+
+    one = {"Point": point, "LineString": line, "Polygon": polygon}
+    if name in one:
+        return name, one[name](body)
+    parts = [one[SINGLE[name]](part) for part in body]
+    if policy.get("parts", "sorted") == "sorted":
+        parts.sort()
+    return (SINGLE[name], parts[0]) if len(parts) == 1 else (name, parts)
+
+
+# --- 9 Identity, 10 Version -----------------------------------------------------------------------------------------
+
+def whole_payload(payload: Any, place: tuple[str, ...], is_feature: bool, ignore: list[str]) -> Any:
+    """The payload without geometry, bookkeeping and what the policy ignores; `place` is where the Feature is."""
+    if not is_feature and not place:
+        return {}
+    drop = {tokens(pointer) for pointer in ignore}
+    drop |= {(*start, name) for start in ((), place, (*place, "properties")) for name in IGNORED}
+    drop |= {(*place, name) for name in FEATURE_MEMBERS | (set() if is_feature else {"coordinates", "geometries"})}
+
+    def reduced(value: Any, here: tuple[str, ...]) -> Any:
+        if isinstance(value, list):
+            return [reduced(v, (*here, str(i))) for i, v in enumerate(value) if (*here, str(i)) not in drop]
+        if not isinstance(value, dict):
+            return value
+        out = {k: reduced(v, (*here, k)) for k, v in value.items() if (*here, k) not in drop}
+        if here == place and is_feature and not out.get("properties"):
+            out.pop("properties", None)
+        return out
+
+    return reduced(payload, ())
+
+
+def pointed(start: Any, fields: list[Any]) -> dict[str, Any]:
+    """The values that the policy's pointers find; `start` is None for a bare geometry, which has none."""
+    out: dict[str, Any] = {}
+    for entry in fields:
+        entry = {"at": entry} if isinstance(entry, str) else entry
+        found, value = find(start, entry["at"])
+        if not found:
+            if entry.get("optional"):
+                continue
+            raise Refused("identity_missing", entry["at"])
+        if entry.get("decimals") is not None:
+            if not isinstance(value, Number):
+                raise Refused("identity_type", entry["at"])
+            value = Rounded(grid(value.double(), entry["decimals"])[0], entry["decimals"])
+        out[entry["at"]] = value
+    return out
+
+
+def normalised(value: Any, at: str) -> Any:
+    """Form C for the names and strings of an identity."""
+    if isinstance(value, str):
+        return unicodedata.normalize("NFC", value)
+    if isinstance(value, list):
+        return [normalised(v, f"{at}/{i}") for i, v in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    out: dict[str, Any] = {}
+    for name, inner in value.items():
+        new = unicodedata.normalize("NFC", name)
+        here = f"{at}/{escape_token(new)}"
+        if new in out:
+            raise Refused("json_duplicate_member", here)
+        out[new] = normalised(inner, here)
+    return out
+
+
+RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|[-+](\d\d):(\d\d))", re.ASCII)
+
+
+def is_date_time(text: str) -> bool:
+    found = RFC3339.fullmatch(text)
+    if not found:
+        return False
+    year, month, day, hour, minute, second, *offset = (int(g or 0) for g in found.groups())
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    days = [31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+    return (1 <= month <= 12 and 1 <= day <= days[month - 1] and hour <= 23 and minute <= 59 and second <= 60
+            and offset[0] <= 23 and offset[1] <= 59)
+
+
+def version_of(start: Any, pointer: str) -> Any:
+    found, value = find(start, pointer)
+    if not found:
+        raise Refused("version_missing", pointer)
+    if isinstance(value, Number) and value.integer() is not None:
+        return value
+    if isinstance(value, str) and is_date_time(value):
+        return value
+    raise Refused("version_type", pointer)
+
+
+# --- 12 Canonical bytes ---------------------------------------------------------------------------------------------
+
+class Rounded(NamedTuple):
+    """A grid value: `units` times 10^-decimals."""
+
+    units: int
+    decimals: int
+
+
+def decimal_text(units: int, power: int) -> str:
+    """`units`·10^`power` as ECMAScript prints numbers; integers beyond 2^53 − 1 with all their digits."""
+    if units == 0:
+        return "0"
+    sign, digits = ("-" if units < 0 else ""), str(abs(units))
+    power += len(digits) - len(digits.rstrip("0"))
+    digits = digits.rstrip("0")
+    n = len(digits) + power
+    if power >= 0 and (n <= 21 or int(digits) * 10**power > MAX_SAFE):
+        text = digits + "0" * power
+    elif 0 < n <= 21:
+        text = f"{digits[:n]}.{digits[n:]}"
+    elif -6 < n <= 0:
+        text = "0." + "0" * -n + digits
+    else:
+        text = digits[0] + ("." + digits[1:] if digits[1:] else "") + f"e{n - 1:+d}"
+    return sign + text
+
+
+def number_text(number: Number) -> str:
+    exact = number.integer()
+    if exact is not None and abs(exact) > MAX_SAFE:
+        return str(exact)
+    sign, digits, exponent = Decimal(repr(number.double())).as_tuple()
+    units = int("".join(map(str, digits)))
+    return decimal_text(-units if sign else units, int(exponent))
+
+
+SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def string_text(text: str) -> str:
+    return '"' + "".join(SHORT.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
+
+
+def jcs(value: Any) -> str:
+    """RFC 8785, with this specification's numbers."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return string_text(value)
+    if isinstance(value, Number):
+        return number_text(value)
+    if isinstance(value, Rounded):
+        return decimal_text(value.units, -value.decimals)
+    if isinstance(value, int):
+        return decimal_text(value, 0)
+    if isinstance(value, list):
+        return "[" + ",".join(map(jcs, value)) + "]"
+    ordered = sorted(value.items(), key=lambda item: item[0].encode("utf-16-be"))
+    return "{" + ",".join(f"{string_text(k)}:{jcs(v)}" for k, v in ordered) + "}"
+
+
+def geometry_value(shape: Any, policy: dict[str, Any]) -> Any:
+    """The canonical geometry as a JSON value."""
+    def coordinates(body: Any) -> Any:
+        if isinstance(body, tuple):
+            decimals = (policy.get("precision", 7), policy.get("precision", 7), policy.get("precision_z", 3))
+            return [Rounded(units, p) for units, p in zip(body, decimals)]
+        return [coordinates(item) for item in body]
+
+    if shape is None:
+        return None
+    name, body = shape
+    if name == COLLECTION:
+        return {"geometries": [geometry_value(m, policy) for m in body], "type": name}
+    return {"coordinates": coordinates(body), "type": name}
+
+
+def digest(value: Any, policy: dict[str, Any]) -> Digest:
+    canonical, secret = jcs(value), policy.get("key_secret")
+    data = canonical.encode()
+    if secret is None:
+        return Digest(canonical, hashlib.sha256(data).hexdigest(), False)
+    return Digest(canonical, hmac.new(secret.encode(), data, hashlib.sha256).hexdigest(), True)
+
+
+# --- The whole, with 13 Delivery ids and 14 Predecessor -------------------------------------------------------------
+
+class Payload(NamedTuple):
+    """What was read: the geometry, its declared system, and where identity comes from."""
+
+    geo: Geo | None
+    code: int | None
+    value: Any
+    place: tuple[str, ...]
+    is_feature: bool
+
+
+def read_json(data: bytes, policy: dict[str, Any]) -> Payload:
+    value = Reader(data).document()
+    at = policy.get("feature") or ""
+    found, feature = find(value, at)
+    if not found:
+        raise Refused("geojson_missing", at)
+    is_feature = type_of(feature, at) == "Feature"
+    geometry, here = feature, at
+    codes = [declared(feature, at)]
+    if is_feature:
+        check_object(feature, at, ("coordinates", "geometries", "features"))
+        if not isinstance(feature.get("id", ""), (str, Number)):
+            raise Refused("geojson_id", f"{at}/id")
+        if not isinstance(feature.get("properties"), (dict, type(None))):
+            raise Refused("geojson_member_type", f"{at}/properties")
+        geometry, here = member(feature, "geometry", at), f"{at}/geometry"
+        if geometry is None:
+            if "null" not in policy.get("accept", {}).get("types", []):
+                raise Refused("geojson_null_geometry", here)
+            return Payload(None, None, value, tokens(at), True)
+        if isinstance(geometry, dict):
+            codes.append(declared(geometry, here))
+    geo = read_geometry(geometry, here)
+    codes = [c for c in codes if c is not None]
+    if len(set(codes)) > 1:
+        raise Refused("crs_conflict", f"{here}/crs")
+    return Payload(geo, codes[0] if codes else None, value, tokens(at), is_feature)
+
+
+def read(form: str, payload: str | bytes, policy: dict[str, Any]) -> Payload:
+    if form == "json":
+        return read_json(payload.encode() if isinstance(payload, str) else payload, policy)
+    try:
+        reader = WktReader(payload) if form == "wkt" else WkbReader(bytes.fromhex(payload))
+    except ValueError:
+        raise Refused("wkb_syntax") from None
+    return Payload(reader.document(), reader.srid, {}, (), False)
+
+
+def forms(payload: Payload, policy: dict[str, Any]) -> tuple[Digest, Digest | None]:
+    """Key and alias under one policy."""
+    even = safe = None
+    if payload.geo:
+        check_paths(payload.geo)
+        code = payload.code if payload.code is not None else crs_code(str(policy.get("crs", "EPSG:4326")), "")
+        even, safe = canonical_geometry(payload.geo, policy, code)
+    bare = not payload.is_feature and not payload.place
+    start = None if bare else payload.value
+    identity = (pointed(start, policy["identity"]) if policy.get("identity") else
+                whole_payload(payload.value, payload.place, payload.is_feature, policy.get("ignore", [])))
+    if policy.get("unicode", "exact") == "nfc":
+        identity = (({k: normalised(v, k) for k, v in identity.items()}) if policy.get("identity")
+                    else normalised(identity, ""))
+    value = {"geometry": geometry_value(even, policy), "identity": identity, "scope": policy.get("scope", "default"),
+             "spec": "g1"}
+    if policy.get("version"):
+        value["version"] = version_of(start, policy["version"])
+    alias = {**value, "geometry": geometry_value(safe, policy), "grid": "5/11"}
+    return digest(value, policy), digest(alias, policy) if even != safe else None
+
+
+def key(payload: str | bytes, policy: dict[str, Any] | None = None, form: str = "json") -> Keyed:
+    """The key of a payload, and its aliases."""
+    policy = policy or {}
+    first, alias = forms(read(form, payload, policy), policy)
+    aliases = [alias] if alias else []
+    if policy.get("previous") is not None:
+        try:
+            before = forms(read(form, payload, policy["previous"]), policy["previous"])
+            aliases += [d for d in before if d]
+        except Refused:
+            pass
+    unique = {d.text(): d for d in aliases if d.text() != first.text()}
+    return Keyed(first, list(unique.values()))
+
+
+def delivery(by: str, sender_id: str, index: int, policy: dict[str, Any]) -> Digest:
+    """Section 13: the key of a delivery id."""
+    if not 1 <= len(sender_id.encode()) <= 255:
+        raise Refused("delivery_id")
+    return digest({"delivery": {"by": by, "id": sender_id}, "index": index, "scope": policy.get("scope", "default"),
+                   "spec": "g1"}, policy)
+
+
+# --- 15 Assembly ----------------------------------------------------------------------------------------------------
+
+def assemble(rings: list[list[tuple[int, ...]]]) -> list[list[list[tuple[int, ...]]]]:
+    """Rings on the grid, side by side, into polygons."""
+    if not rings:
+        raise Refused("geojson_empty")
+    for i, ring in enumerate(rings):
+        if not ring:
+            raise Refused("geojson_empty", f"/{i}")
+        if ring[0] != ring[-1]:
+            raise Refused("geojson_ring_unclosed", f"/{i}")
+        if any(abs(n) > 2**52 for position in ring for n in position):
+            raise Refused("geojson_bounds", f"/{i}")
+    areas = [twice_area(ring[:-1]) if len(ring) > 1 else 0 for ring in rings]
+
+    def rank(i: int) -> Any:
+        return abs(areas[i]), least_rotation(merge(rings[i][:-1] or rings[i], True))
+
+    askable = sorted((i for i, area in enumerate(areas) if area < 0), key=rank)
+    holes: dict[int, list[int]] = {i: [] for i, area in enumerate(areas) if area <= 0}
+    for i, area in enumerate(areas):
+        if area > 0:
+            owner = next((s for s in askable if contains(rings[s], rings[i])), None)
+            if owner is None:
+                holes[i] = []
+            else:
+                holes[owner].append(i)
+    return [[rings[s], *(rings[h] for h in sorted(holes[s]))] for s in sorted(holes)]
+
+
+def contains(shell: list[Any], hole: list[Any]) -> bool:
+    """Rule 5, on doubled coordinates."""
+    outer, inner = ([(2 * p[0], 2 * p[1]) for p in ring] for ring in (shell, hole))
+    for axis in (0, 1):
+        low, high = min(p[axis] for p in outer), max(p[axis] for p in outer)
+        if not all(low <= p[axis] <= high for p in inner):
+            return False
+    midpoints = [((a[0] + b[0]) // 2, (a[1] + b[1]) // 2) for a, b in zip(inner, inner[1:])]
+    for point in [*sorted(inner), *sorted(midpoints)]:
+        where = locate(point, outer)
+        if where != "boundary":
+            return where == "inside"
+    return True
+
+
+def locate(point: tuple[int, int], ring: list[tuple[int, int]]) -> str:
+    """Whether a point is inside, outside or on the boundary of a closed ring."""
+    x, y = point
+    inside = False
+    for (ax, ay), (bx, by) in zip(ring, ring[1:]):
+        cross = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
+        if cross == 0 and min(ax, bx) <= x <= max(ax, bx) and min(ay, by) <= y <= max(ay, by):
+            return "boundary"
+        if (ay > y) != (by > y) and (cross > 0) == (by > ay):
+            inside = not inside
+    return "inside" if inside else "outside"
