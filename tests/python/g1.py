@@ -79,11 +79,9 @@ class Digest(NamedTuple):
     keyed: bool
 
     def text(self, encoding: str = "base64") -> str:
-        if encoding == "full":
-            return self.fingerprint
-        if encoding == "hex":
-            return self.fingerprint[:32]
-        letters = base64.urlsafe_b64encode(bytes.fromhex(self.fingerprint[:32])).decode().rstrip("=")
+        half = self.fingerprint[:32]
+        letters = {"base64": base64.urlsafe_b64encode(bytes.fromhex(half)).decode().rstrip("="),
+                   "hex": half, "full": self.fingerprint}[encoding]
         return ("g1k_" if self.keyed else "g1_") + letters
 
 
@@ -273,7 +271,7 @@ def find(value: Any, pointer: str) -> tuple[bool, Any]:
 
 def member(value: dict[str, Any], name: str, at: str) -> Any:
     if name not in value:
-        raise Refused("geojson_missing", at)
+        raise Refused("geojson_missing", f"{at}/{name}")
     return value[name]
 
 
@@ -288,16 +286,16 @@ def check_object(value: Any, at: str, forbidden: tuple[str, ...]) -> None:
             raise Refused("geojson_bbox", f"{at}/bbox")
 
 
-def type_of(value: Any, at: str) -> str:
-    if not isinstance(value, dict):
-        raise Refused("geojson_not_object", at)
-    name = member(value, "type", at)
+def type_of(value: dict[str, Any], at: str) -> str:
+    name = value.get("type")
     if not isinstance(name, str):
         raise Refused("geojson_type", f"{at}/type")
     return name
 
 
 def read_geometry(value: Any, at: str) -> Geo:
+    if not isinstance(value, dict):
+        raise Refused("geojson_member_type", at)
     name = type_of(value, at)
     if name == COLLECTION:
         check_object(value, at, ("geometry", "properties", "features"))
@@ -316,15 +314,16 @@ def read_geometry(value: Any, at: str) -> Geo:
 
 def read_nested(value: Any, at: str, nesting: int) -> Any:
     if not isinstance(value, list):
-        raise Refused("geojson_coordinates" if nesting else "geojson_position", at)
-    if nesting == 0:
-        if not value:
-            raise Refused("geojson_empty", at)
-        if len(value) not in (2, 3) or not all(isinstance(n, Number) for n in value):
-            raise Refused("geojson_position", at)
-        return Position(tuple(n.double() for n in value), at)
+        raise Refused("geojson_coordinates", at)
     if not value:
         raise Refused("geojson_empty", at)
+    if nesting == 0:
+        if len(value) not in (2, 3):
+            raise Refused("geojson_position", at)
+        for i, number in enumerate(value):
+            if not isinstance(number, Number):
+                raise Refused("geojson_coordinates" if isinstance(number, list) else "geojson_position", f"{at}/{i}")
+        return Position(tuple(n.double() for n in value), at)
     return [read_nested(v, f"{at}/{i}", nesting - 1) for i, v in enumerate(value)]
 
 
@@ -338,32 +337,31 @@ def positions(body: Any) -> Iterator[Position]:
             yield from positions(item)
 
 
-def check_paths(geo: Geo) -> None:
-    """Lengths of positions, lines and rings; closing is checked on the grid (section 6)."""
-    if geo.type == COLLECTION:
-        for inner in geo.body:
-            check_paths(inner)
-        return
-    lengths = [len(p.values) for p in positions(geo)]
-    for position in positions(geo):
-        if len(position.values) != lengths[0]:
+def check_lengths(geo: Geo, dimensions: Any) -> None:
+    """Positions of one length in the whole geometry, lines of two positions; rings are checked on the grid."""
+    every = list(positions(geo))
+    if dimensions == 3 and len(every[0].values) != 3:
+        while geo.type == COLLECTION:
+            geo = geo.body[0]
+        is_point = geo.type in ("Point", "MultiPoint")
+        raise Refused("geojson_dimensions", every[0].at if is_point else every[0].at.removesuffix("/0"))
+    for position in every:
+        if len(position.values) != len(every[0].values):
             raise Refused("geojson_dimensions", position.at)
-    for kind, path, at in paths(geo):
-        if kind == "line" and len(path) < 2:
+    for line, at in lines(geo):
+        if len(line) < 2:
             raise Refused("geojson_line_short", at)
 
 
-def paths(geo: Geo) -> Iterator[tuple[str, list[Position], str]]:
-    """The lines and rings of a geometry that is no collection."""
-    here = f"{geo.at}/coordinates"
-    if geo.type == "LineString":
-        yield "line", geo.body, here
-    elif geo.type in ("MultiLineString", "Polygon"):
-        kind = "ring" if geo.type == "Polygon" else "line"
-        yield from ((kind, path, f"{here}/{i}") for i, path in enumerate(geo.body))
-    elif geo.type == "MultiPolygon":
-        for i, rings in enumerate(geo.body):
-            yield from (("ring", ring, f"{here}/{i}/{j}") for j, ring in enumerate(rings))
+def lines(geo: Geo) -> Iterator[tuple[list[Position], str]]:
+    """All lines of a geometry."""
+    if geo.type == COLLECTION:
+        for inner in geo.body:
+            yield from lines(inner)
+    elif geo.type == "LineString":
+        yield geo.body, f"{geo.at}/coordinates"
+    elif geo.type == "MultiLineString":
+        yield from ((line, f"{geo.at}/coordinates/{i}") for i, line in enumerate(geo.body))
 
 
 # --- 1 Reading: WKT and WKB -----------------------------------------------------------------------------------------
@@ -405,12 +403,12 @@ class WktReader:
             flag = self.take().upper()
         if "M" in flag:
             raise Refused("geojson_measure", at)
-        if self.words and self.words[0].upper() == "EMPTY":
-            raise Refused("geojson_empty", at)
         if name == COLLECTION:
+            self.refuse_empty(f"{at}/geometries/0")
             return Geo(name, self.listed(lambda i: self.geometry(f"{at}/geometries/{i}")), at)
         here = f"{at}/coordinates"
         if name == "Point":
+            self.refuse_empty(here)
             self.take("(")
             body: Any = self.position(here)
             self.take(")")
@@ -424,6 +422,11 @@ class WktReader:
                 raise Refused("geojson_measure", at)
         return geo
 
+    def refuse_empty(self, at: str) -> None:
+        """`at` is where the next position would stand in GeoJSON."""
+        if self.words and self.words[0].upper() == "EMPTY":
+            raise Refused("geojson_empty", at)
+
     def listed(self, element: Callable[[int], Any]) -> list[Any]:
         self.take("(")
         items = [element(0)]
@@ -432,8 +435,7 @@ class WktReader:
         return items
 
     def nested(self, at: str, nesting: int, points: bool) -> Any:
-        if self.words and self.words[0].upper() == "EMPTY":
-            raise Refused("geojson_empty", at)
+        self.refuse_empty(at + "/0" * nesting)
         if nesting:
             return self.listed(lambda i: self.nested(f"{at}/{i}", nesting - 1, points))
         if points and self.words and self.words[0] == "(":
@@ -447,8 +449,10 @@ class WktReader:
         values: list[float] = []
         while self.words and re.fullmatch(r"[-+.]?\d.*", self.words[0], re.ASCII):
             values.append(float(self.words.pop(0)))
-        if len(values) < 2 or not all(map(math.isfinite, values)):
-            raise Refused("wkt_syntax")
+        if len(values) == 1:
+            raise Refused("geojson_position", at)
+        if not values or not all(map(math.isfinite, values)):
+            raise Refused("wkt_syntax", at)
         return Position(tuple(values), at)
 
 
@@ -471,35 +475,38 @@ class WkbReader:
         self.i += size
         return struct.unpack_from(layout, self.data, self.i - size)
 
-    def geometry(self, at: str) -> Geo:
+    def geometry(self, at: str, place: str | None = None) -> Geo:
+        """A geometry at the pointer `at`, whose coordinates stand at `place`."""
+        here = f"{at}/coordinates" if place is None else place
         order = {0: ">", 1: "<"}.get(self.take("B")[0])
         if order is None:
-            raise Refused("wkb_syntax")
+            raise Refused("wkb_syntax", at)
         code = self.take(order + "I")[0]
         if code & 0x20000000:
             srid = self.take(order + "i")[0]
             if self.srid not in (None, srid):
-                raise Refused("crs_conflict", at)
+                raise Refused("crs_conflict", at if place is None else place)
             self.srid = srid
-        base, thousand = (code & 0x1FFFFFFF) % 1000, (code & 0x1FFFFFFF) // 1000
+        thousand, base = divmod(code & 0x1FFFFFFF, 1000)
         if not 1 <= base <= 7 or thousand > 3:
-            raise Refused("wkb_syntax")
+            raise Refused("geojson_type", at)
         if code & 0x40000000 or thousand >= 2:
             raise Refused("geojson_measure", at)
         size = 3 if code & 0x80000000 or thousand == 1 else 2
         name = WKB_TYPES[base]
-        if name == "Point":
-            return Geo(name, self.position(order, size, f"{at}/coordinates"), at)
-        if name in ("LineString", "Polygon"):
-            return Geo(name, self.nested(order, size, f"{at}/coordinates", NESTING[name]), at)
+        if name in ("Point", "LineString", "Polygon"):
+            return Geo(name, self.nested(order, size, here, NESTING[name]), at)
         count = self.take(order + "I")[0]
-        if not count:
-            raise Refused("geojson_empty", at)
-        members = [self.geometry(f"{at}/geometries/{i}" if name == COLLECTION else at) for i in range(count)]
         if name == COLLECTION:
-            return Geo(name, members, at)
+            here = f"{at}/geometries"
+            if not count:
+                raise Refused("geojson_empty", f"{here}/0")
+            return Geo(name, [self.geometry(f"{here}/{i}") for i in range(count)], at)
+        if not count:
+            raise Refused("geojson_empty", here + "/0" * NESTING[name])
+        members = [self.geometry(at, f"{here}/{i}") for i in range(count)]
         if any(m.type != SINGLE[name] for m in members):
-            raise Refused("wkb_syntax")
+            raise Refused("wkb_syntax", at)
         return Geo(name, [m.body for m in members], at)
 
     def nested(self, order: str, size: int, at: str, nesting: int) -> Any:
@@ -507,7 +514,7 @@ class WkbReader:
             return self.position(order, size, at)
         count = self.take(order + "I")[0]
         if not count:
-            raise Refused("geojson_empty", at)
+            raise Refused("geojson_empty", at + "/0" * nesting)
         return [self.nested(order, size, f"{at}/{i}", nesting - 1) for i in range(count)]
 
     def position(self, order: str, size: int, at: str) -> Position:
@@ -540,15 +547,19 @@ def declared(value: dict[str, Any], at: str) -> int | None:
     name = find(crs, "/properties/name")[1]
     if not isinstance(crs, dict) or crs.get("type") != "name" or not isinstance(name, str):
         raise Refused("crs_ambiguous", f"{at}/crs")
-    return crs_code(name, f"{at}/crs")
+    return known_crs(crs_code(name, f"{at}/crs/properties/name"), f"{at}/crs/properties/name")
 
 
-def to_wgs84(code: int, values: tuple[float, ...], at: str) -> tuple[float, ...]:
+def known_crs(code: int, at: str) -> int:
     """Degrees, and Web Mercator. The rest of the table is not implemented here."""
+    if code not in (4326, 3857):
+        raise Refused("crs_unknown", at)
+    return code
+
+
+def to_wgs84(code: int, values: tuple[float, ...]) -> tuple[float, ...]:
     if code == 4326:
         return values
-    if code != 3857:
-        raise Refused("crs_unknown", at)
     radius = 6378137.0
     x, y = values[:2]
     return (x / (math.pi * radius) * 180.0, math.degrees(math.atan(math.sinh(y / radius))), *values[2:])
@@ -573,9 +584,7 @@ def grid(value: float, decimals: int) -> tuple[int, int]:
 def snap(position: Position, policy: dict[str, Any], code: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A position on both grids."""
     p, dimensions = policy.get("precision", 7), policy.get("dimensions", "delivered")
-    values = to_wgs84(code, position.values, position.at)
-    if dimensions == 3 and len(values) != 3:
-        raise Refused("geojson_dimensions", position.at)
+    values = to_wgs84(code, position.values)
     x, y = grid(values[0], p), grid(values[1], p)
     for ordinate, bound, i in ((x[0], 180, 0), (y[0], 90, 1)):
         if abs(ordinate) > bound * 10**p:
@@ -600,7 +609,7 @@ def turn_point(position: tuple[int, ...], p: int) -> tuple[int, ...]:
 
 # --- 6 Positions of paths, 7 Rings ----------------------------------------------------------------------------------
 
-def open_ring(ring: list[Any], close: bool, at: str) -> list[Any]:
+def open_ring(ring: list[Any], close: bool, at: str, warnings: list[str]) -> list[Any]:
     """A ring of (half-even, tie-safe) pairs without its closing position."""
     closed = ring[0][0] == ring[-1][0] or ring[0][1] == ring[-1][1]
     if len(ring) < (3 if close and not closed else 4):
@@ -609,6 +618,7 @@ def open_ring(ring: list[Any], close: bool, at: str) -> list[Any]:
         return ring[:-1]
     if not close:
         raise Refused("geojson_ring_unclosed", at)
+    warnings.append("ring_closed")
     return ring
 
 
@@ -640,10 +650,10 @@ def canonical_ring(ring: list[Any], exterior: bool) -> list[Any]:
 
 # --- 8 Order --------------------------------------------------------------------------------------------------------
 
-def canonical_geometry(geo: Geo, policy: dict[str, Any], code: int) -> tuple[Any, Any]:
+def canonical_geometry(geo: Geo, policy: dict[str, Any], code: int, warnings: list[str]) -> tuple[Any, Any]:
     """Steps 2 to 8: (type, coordinates) on each of the two grids; coordinates are grid values."""
     if geo.type == COLLECTION:
-        both = [m for inner in geo.body for m in flattened(inner, policy, code)]
+        both = [m for inner in geo.body for m in flattened(inner, policy, code, warnings)]
         members = [[m[g] for m in both] for g in (0, 1)]
         if policy.get("parts", "sorted") == "sorted":
             members = [sorted(m) for m in members]
@@ -652,17 +662,18 @@ def canonical_geometry(geo: Geo, policy: dict[str, Any], code: int) -> tuple[Any
     close = policy.get("close_rings", False)
     here = f"{geo.at}/coordinates"
     if geo.type == "Polygon":
-        body = [open_ring(r, close, f"{here}/{i}") for i, r in enumerate(body)]
+        body = [open_ring(r, close, f"{here}/{i}", warnings) for i, r in enumerate(body)]
     if geo.type == "MultiPolygon":
-        body = [[open_ring(r, close, f"{here}/{i}/{j}") for j, r in enumerate(part)] for i, part in enumerate(body)]
-    even, safe = (canonical_parts(geo.type, choose(body, g), policy) for g in (0, 1))
-    return even, safe
+        body = [[open_ring(r, close, f"{here}/{i}/{j}", warnings) for j, r in enumerate(part)]
+                for i, part in enumerate(body)]
+    even = canonical_parts(geo.type, choose(body, 0), policy, warnings)
+    return even, canonical_parts(geo.type, choose(body, 1), policy, [])
 
 
-def flattened(geo: Geo, policy: dict[str, Any], code: int) -> list[tuple[Any, Any]]:
+def flattened(geo: Geo, policy: dict[str, Any], code: int, warnings: list[str]) -> list[tuple[Any, Any]]:
     if geo.type == COLLECTION:
-        return [m for inner in geo.body for m in flattened(inner, policy, code)]
-    return [canonical_geometry(geo, policy, code)]
+        return [m for inner in geo.body for m in flattened(inner, policy, code, warnings)]
+    return [canonical_geometry(geo, policy, code, warnings)]
 
 
 def snap_all(body: Any, policy: dict[str, Any], code: int) -> Any:
@@ -676,16 +687,21 @@ def choose(body: Any, which: int) -> Any:
     return body[which] if isinstance(body, tuple) else [choose(item, which) for item in body]
 
 
-def canonical_parts(name: str, body: Any, policy: dict[str, Any]) -> tuple[str, Any]:
+def canonical_parts(name: str, body: Any, policy: dict[str, Any], warnings: list[str]) -> tuple[str, Any]:
     def point(position: tuple[int, ...]) -> Any:
         return turn_point(position, policy.get("precision", 7))
 
     def line(path: list[Any]) -> Any:
         path = merge(path, False)
+        if len(path) == 1:
+            warnings.append("collapsed")
         return min(path, path[::-1]) if policy.get("lines", "directed") == "undirected" else path
 
     def polygon(rings: list[Any]) -> Any:
-        shell, *holes = (canonical_ring(merge(r, True), i == 0) for i, r in enumerate(rings))
+        rings = [merge(ring, True) for ring in rings]
+        if any(twice_area(ring) == 0 for ring in rings):
+            warnings.append("collapsed")
+        shell, *holes = (canonical_ring(ring, i == 0) for i, ring in enumerate(rings))
         return [shell, *sorted(holes)]
 
     one = {"Point": point, "LineString": line, "Polygon": polygon}
@@ -723,8 +739,7 @@ def whole_payload(payload: Any, place: tuple[str, ...], is_feature: bool, ignore
 def pointed(start: Any, fields: list[Any]) -> dict[str, Any]:
     """The values that the policy's pointers find; `start` is None for a bare geometry, which has none."""
     out: dict[str, Any] = {}
-    for entry in fields:
-        entry = {"at": entry} if isinstance(entry, str) else entry
+    for entry in ({"at": e} if isinstance(e, str) else e for e in fields):
         found, value = find(start, entry["at"])
         if not found:
             if entry.get("optional"):
@@ -734,6 +749,8 @@ def pointed(start: Any, fields: list[Any]) -> dict[str, Any]:
             if not isinstance(value, Number):
                 raise Refused("identity_type", entry["at"])
             value = Rounded(grid(value.double(), entry["decimals"])[0], entry["decimals"])
+            if abs(value.units) >= 10**15:
+                raise Refused("identity_type", entry["at"])
         out[entry["at"]] = value
     return out
 
@@ -774,7 +791,7 @@ def version_of(start: Any, pointer: str) -> Any:
     found, value = find(start, pointer)
     if not found:
         raise Refused("version_missing", pointer)
-    if isinstance(value, Number) and value.integer() is not None:
+    if isinstance(value, Number) and value.double().is_integer():
         return value
     if isinstance(value, str) and is_date_time(value):
         return value
@@ -885,6 +902,8 @@ def read_json(data: bytes, policy: dict[str, Any]) -> Payload:
     found, feature = find(value, at)
     if not found:
         raise Refused("geojson_missing", at)
+    if not isinstance(feature, dict):
+        raise Refused("geojson_not_object", at)
     is_feature = type_of(feature, at) == "Feature"
     geometry, here = feature, at
     codes = [declared(feature, at)]
@@ -902,10 +921,16 @@ def read_json(data: bytes, policy: dict[str, Any]) -> Payload:
         if isinstance(geometry, dict):
             codes.append(declared(geometry, here))
     geo = read_geometry(geometry, here)
+    check_accepted(geo, policy)
     codes = [c for c in codes if c is not None]
     if len(set(codes)) > 1:
         raise Refused("crs_conflict", f"{here}/crs")
     return Payload(geo, codes[0] if codes else None, value, tokens(at), is_feature)
+
+
+def check_accepted(geo: Geo, policy: dict[str, Any]) -> None:
+    if geo.type not in policy.get("accept", {}).get("types", [geo.type]):
+        raise Refused("accept_type", f"{geo.at}/type")
 
 
 def read(form: str, payload: str | bytes, policy: dict[str, Any]) -> Payload:
@@ -915,16 +940,21 @@ def read(form: str, payload: str | bytes, policy: dict[str, Any]) -> Payload:
         reader = WktReader(payload) if form == "wkt" else WkbReader(bytes.fromhex(payload))
     except ValueError:
         raise Refused("wkb_syntax") from None
-    return Payload(reader.document(), reader.srid, {}, (), False)
+    geo = reader.document()
+    check_accepted(geo, policy)
+    return Payload(geo, crs_code(str(reader.srid), "") if reader.srid else None, {}, (), False)
 
 
-def forms(payload: Payload, policy: dict[str, Any]) -> tuple[Digest, Digest | None]:
+def forms(payload: Payload, policy: dict[str, Any], warnings: list[str]) -> tuple[Digest, Digest | None]:
     """Key and alias under one policy."""
     even = safe = None
     if payload.geo:
-        check_paths(payload.geo)
-        code = payload.code if payload.code is not None else crs_code(str(policy.get("crs", "EPSG:4326")), "")
-        even, safe = canonical_geometry(payload.geo, policy, code)
+        check_lengths(payload.geo, policy.get("dimensions"))
+        assumed = str(policy.get("crs", "EPSG:4326"))
+        if payload.code is None and assumed == "required":
+            raise Refused("crs_missing")
+        code = crs_code(assumed, "") if payload.code is None else payload.code
+        even, safe = canonical_geometry(payload.geo, policy, known_crs(code, ""), warnings)
     bare = not payload.is_feature and not payload.place
     start = None if bare else payload.value
     identity = (pointed(start, policy["identity"]) if policy.get("identity") else
@@ -943,22 +973,23 @@ def forms(payload: Payload, policy: dict[str, Any]) -> tuple[Digest, Digest | No
 def key(payload: str | bytes, policy: dict[str, Any] | None = None, form: str = "json") -> Keyed:
     """The key of a payload, and its aliases."""
     policy = policy or {}
-    first, alias = forms(read(form, payload, policy), policy)
+    warnings: list[str] = []
+    first, alias = forms(read(form, payload, policy), policy, warnings)
     aliases = [alias] if alias else []
     if policy.get("previous") is not None:
         try:
-            before = forms(read(form, payload, policy["previous"]), policy["previous"])
+            before = forms(read(form, payload, policy["previous"]), policy["previous"], [])
             aliases += [d for d in before if d]
         except Refused:
-            pass
+            warnings.append("previous_refused")
     unique = {d.text(): d for d in aliases if d.text() != first.text()}
-    return Keyed(first, list(unique.values()))
+    return Keyed(first, list(unique.values()), warnings)
 
 
 def delivery(by: str, sender_id: str, index: int, policy: dict[str, Any]) -> Digest:
     """Section 13: the key of a delivery id."""
     if not 1 <= len(sender_id.encode()) <= 255:
-        raise Refused("delivery_id")
+        raise Refused("identity_type")
     return digest({"delivery": {"by": by, "id": sender_id}, "index": index, "scope": policy.get("scope", "default"),
                    "spec": "g1"}, policy)
 
