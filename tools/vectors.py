@@ -54,7 +54,7 @@ def problems(files: dict[str, list[dict[str, Any]]], frozen: dict[str, str]) -> 
             if "expect" not in vector:
                 found.append(f"{file}: {name}: no expectation; run tools/vectors.py")
             elif frozen.get(name) != digest(vector):
-                found.append(f"{file}: {name}: " + ("changed" if name in frozen else "not frozen; run tools/vectors.py"))
+                found.append(f"{file}: {name}: {'changed' if name in frozen else 'not frozen; run tools/vectors.py'}")
     found += [f"{name}: vanished" for name in frozen.keys() - seen]
     return found + check_vectors.relations([v for vectors in files.values() for v in vectors if "expect" in v])
 
