@@ -28,7 +28,8 @@ TEXTS = ["", "a", "\u00e9", "e\u0301", "\U0001f600", "\ufb33", "\u2028", "\\n", 
 NAMES = ["a", "b", "asset", "state", "attempt", "_meta", "received_at", "sent_at", "a/b", "~", "\U0001f600", "\ufb33",
          "\\u00e9", "\u20ac", "v", "0", "", "type", "bbox", "webhook_id"]
 FAULTS = [('"Point"', '"point"'), ('"coordinates"', '"coords"'), ('"geometry"', '"geometrie"'), ("]", "]]"),
-          ("[", "[["), ('"type"', '"typ"'), ("0", "1e999"), (":[", ":[[],"), ("1", "200"), (",", ",,"), ('"a"', '"\\ud800"'),
+          ("[", "[["), ('"type"', '"typ"'), ("0", "1e999"), (":[", ":[[],"), ("1", "200"), (",", ",,"),
+          ('"a"', '"\\ud800"'),
           ('"asset"', '"attempt"'), ("1", "null"), ('"properties"', '"coordinates"'), ("{", '{"bbox":[1,2],'),
           ("{", '{"a":1,"\\u0061":1,'), ("]", ",1]"), ("}", ',"id":null}')]
 IDENTITY = ["/id", "/properties/a", "/properties/v", "/properties/a~1b", "/properties/~0", "/title", "/properties/b/0",

@@ -68,10 +68,14 @@ def declared(value: dict[str, Any], at: str) -> int | None:
     if "crs" not in value:
         return None
     crs = value["crs"]
-    name = find(crs, "/properties/name")[1]
-    if not isinstance(crs, dict) or crs.get("type") != "name" or not isinstance(name, str):
+    kind = crs.get("type") if isinstance(crs, dict) else None
+    place = {"name": "/properties/name", "EPSG": "/properties/code"}.get(kind, "") if isinstance(kind, str) else ""
+    name = find(crs, place)[1] if place else None
+    if isinstance(name, Number) and kind == "EPSG":
+        name = name.text
+    if not isinstance(name, str):
         raise Refused("crs_ambiguous", f"{at}/crs")
-    return known_crs(crs_code(name, f"{at}/crs/properties/name"), f"{at}/crs/properties/name")
+    return known_crs(crs_code(name, f"{at}/crs{place}"), f"{at}/crs{place}")
 
 
 def known_crs(code: int, at: str) -> int:
