@@ -337,6 +337,10 @@ impl Keyer {
             return Ok(());
         }
         let name = geometry.get("type").and_then(json::Value::as_str).unwrap_or_default();
+        if name != "GeometryCollection" && crate::Kind::from_name(&name).is_none() {
+            // No type at all: the reader says so.
+            return Ok(());
+        }
         self.accept_type_name(&name, &format!("{}/type", payload.geometry_pointer))
     }
 
