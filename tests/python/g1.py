@@ -24,6 +24,7 @@ from g1_read import (COLLECTION, SINGLE, Geo, Number, Position, Reader, Refused,
 MAX_SAFE = 2**53 - 1
 IGNORED = {"_meta", "received_at", "sent_at", "request_id", "delivery_id", "delivery_attempt", "attempt", "retry_count",
            "webhook_id"}
+APPROXIMATE = {4269, 4283, 7844, 27700}
 FEATURE_MEMBERS = {"type", "geometry", "bbox", "crs", "links"}
 
 
@@ -79,8 +80,8 @@ def declared(value: dict[str, Any], at: str) -> int | None:
 
 
 def known_crs(code: int, at: str) -> int:
-    """Degrees, and Web Mercator. The rest of the table is not implemented here."""
-    if code not in (4326, 3857):
+    """Degrees, and Web Mercator. Of the rest of the table a few approximate systems are known, to be refused."""
+    if code not in (4326, 3857, *APPROXIMATE):
         raise Refused("crs_unknown", at)
     return code
 
@@ -428,6 +429,7 @@ class Payload(NamedTuple):
     value: Any
     place: tuple[str, ...]
     is_feature: bool
+    crs_at: str = ""
 
 
 def read_json(data: bytes, policy: dict[str, Any]) -> Payload:
@@ -459,7 +461,8 @@ def read_json(data: bytes, policy: dict[str, Any]) -> Payload:
     codes = [c for c in codes if c is not None]
     if len(set(codes)) > 1:
         raise Refused("crs_conflict", f"{here}/crs")
-    return Payload(geo, codes[0] if codes else None, value, tokens(at), is_feature)
+    crs_at = f"{at}/crs" if "crs" in feature else f"{here}/crs" if codes else ""
+    return Payload(geo, codes[0] if codes else None, value, tokens(at), is_feature, crs_at)
 
 
 def check_accepted(geo: Geo, policy: dict[str, Any]) -> None:
@@ -488,7 +491,9 @@ def forms(payload: Payload, policy: dict[str, Any], warnings: list[str]) -> tupl
         if payload.code is None and assumed == "required":
             raise Refused("crs_missing")
         code = crs_code(assumed, "") if payload.code is None else payload.code
-        even, safe = canonical_geometry(payload.geo, policy, known_crs(code, ""), warnings)
+        if known_crs(code, payload.crs_at) in APPROXIMATE:
+            raise Refused("crs_approximate", payload.crs_at)
+        even, safe = canonical_geometry(payload.geo, policy, code, warnings)
     bare = not payload.is_feature and not payload.place
     start = None if bare else payload.value
     identity = (pointed(start, policy["identity"]) if policy.get("identity") else
