@@ -3,6 +3,7 @@
 //! Structure only: nesting, member types, counts of numbers. What numbers become is the [`Ordinates`]' affair;
 //! closed rings and bounds are checked on the grid, where all input forms meet.
 
+use crate::grid::not_a_number;
 use crate::json::{Tag, Value, pointer_token};
 use crate::policy::Pointer;
 use crate::shape::{Kind, Shape};
@@ -384,7 +385,7 @@ impl<O: Ordinates> Reader<'_, O> {
         if count == 3 {
             if self.ordinates.drops_z() {
                 if !value.child(2).is_number() {
-                    return Err(Error::new(Code::GeojsonPosition, "/2", "a position is made of numbers"));
+                    return Err(not_a_number(value.child(2).tag(), 2));
                 }
             } else {
                 position[2] = self.ordinates.read(value.child(2), index, 2)?;
@@ -411,9 +412,7 @@ impl<O: Ordinates> Reader<'_, O> {
             }
         }
         if let Some(wrong) = value.elements().position(|number| !number.is_number()) {
-            let code =
-                if value.child(wrong).tag() == Tag::Array { Code::GeojsonCoordinates } else { Code::GeojsonPosition };
-            return Err(Error::new(code, format!("/{wrong}"), "a position is made of numbers"));
+            return Err(not_a_number(value.child(wrong).tag(), wrong));
         }
         if self.dimension != 0 && count != self.dimension {
             let message = "some positions have two numbers and some three";

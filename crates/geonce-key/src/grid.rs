@@ -5,7 +5,7 @@
 use crate::crs::Crs;
 use crate::decimal::{Decimal, POW10};
 use crate::geojson::Ordinates;
-use crate::json::{Node, Value};
+use crate::json::{Node, Tag, Value};
 use crate::policy::{Dimensions, Policy};
 use crate::shape::{Kind, Position, Shape};
 use crate::{Code, Error, Result};
@@ -64,7 +64,7 @@ impl Gridder {
     /// Any number of a position that is not on the grid already.
     #[inline(never)]
     fn round(&mut self, node: &Node, position: usize, axis: usize) -> Result<i64> {
-        let Some(decimal) = node.decimal() else { return Err(not_a_number(axis)) };
+        let Some(decimal) = node.decimal() else { return Err(not_a_number(node.tag, axis)) };
         self.ordinate(decimal, position, axis).map_err(|e| e.under(&format!("/{axis}")))
     }
 
@@ -198,13 +198,15 @@ impl Ordinates for Doubles {
     }
 
     fn read(&mut self, value: Value<'_>, _position: usize, axis: usize) -> Result<f64> {
-        value.as_f64().ok_or_else(|| not_a_number(axis))
+        value.as_f64().ok_or_else(|| not_a_number(value.tag(), axis))
     }
 }
 
 #[cold]
-fn not_a_number(axis: usize) -> Error {
-    Error::new(Code::GeojsonPosition, format!("/{axis}"), "a position is made of numbers")
+pub(crate) fn not_a_number(found: Tag, axis: usize) -> Error {
+    // An array here means coordinates nested as another type nests them.
+    let code = if found == Tag::Array { Code::GeojsonCoordinates } else { Code::GeojsonPosition };
+    Error::new(code, format!("/{axis}"), "a position is made of numbers")
 }
 
 #[cold]

@@ -27,6 +27,9 @@ impl Writer<'_> {
             Tag::Array => {
                 let mut separator = b'[';
                 for (i, element) in value.elements().enumerate() {
+                    if self.skip.contains(&element.at) {
+                        continue;
+                    }
                     out.push(separator);
                     separator = b',';
                     self.value(element, out).map_err(|e| e.under(&format!("/{i}")))?;

@@ -214,9 +214,9 @@ impl Keyer {
         }
         let payload = geojson::payload(document.root(), self.policy.feature.as_ref())?;
         self.accept_type(&payload)?;
-        let crs = self.resolve_crs(payload.crs, input.crs).map_err(|e| e.under(&crs_pointer(&payload)))?;
         let policy = &self.policy;
         if let Some(geometry) = payload.geometry {
+            let crs = self.resolve_crs(payload.crs, input.crs).map_err(|e| e.under(&crs_pointer(&payload)))?;
             let read = match crs {
                 None => geojson::read(
                     geometry,
@@ -276,7 +276,8 @@ impl Keyer {
         match self.policy.dimensions {
             Dimensions::Three if !self.shape.has_z => {
                 let message = "positions have two numbers, the policy asks for three";
-                return Err(Error::new(Code::GeojsonDimensions, "/coordinates", message));
+                let error = Error::new(Code::GeojsonDimensions, path_pointer(&self.shape, 0), message);
+                return Err(self.true_member(error));
             }
             _ => {}
         }
@@ -336,6 +337,10 @@ impl Keyer {
             return Ok(());
         }
         let name = geometry.get("type").and_then(json::Value::as_str).unwrap_or_default();
+        if name != "GeometryCollection" && crate::Kind::from_name(&name).is_none() {
+            // No type at all: the reader says so.
+            return Ok(());
+        }
         self.accept_type_name(&name, &format!("{}/type", payload.geometry_pointer))
     }
 
