@@ -126,6 +126,18 @@ def snap(position: Position, policy: dict[str, Any], code: int) -> tuple[tuple[i
     return (x[0], y[0], z[0]), (x[1], y[1], z[1])
 
 
+def is_rounded(body: Any, policy: dict[str, Any], code: int) -> bool:
+    """Section 4: whether any kept ordinate was not on the grid already, so that there is an alias."""
+    if isinstance(body, Geo):
+        return is_rounded(body.body, policy, code)
+    if not isinstance(body, Position):
+        return any(is_rounded(item, policy, code) for item in body)
+    p, p_z = policy.get("precision", 7), policy.get("precision_z", 3)
+    places = (p, p) if policy.get("dimensions") == 2 else (p, p, p_z)
+    decimals = (Decimal(repr(value)).normalize() for value in to_wgs84(code, body.values))
+    return any(value and int(value.as_tuple().exponent) < -place for value, place in zip(decimals, places))
+
+
 def turn_point(position: tuple[int, ...], p: int) -> tuple[int, ...]:
     """Section 5: one spelling for the antimeridian and for the poles."""
     x, y, *rest = position
@@ -485,6 +497,7 @@ def read(form: str, payload: str | bytes, policy: dict[str, Any]) -> Payload:
 def forms(payload: Payload, policy: dict[str, Any], warnings: list[str]) -> tuple[Digest, Digest | None]:
     """Key and alias under one policy."""
     even = safe = None
+    rounded = False
     if payload.geo:
         check_lengths(payload.geo, policy.get("dimensions"))
         assumed = str(policy.get("crs", "EPSG:4326"))
@@ -494,6 +507,7 @@ def forms(payload: Payload, policy: dict[str, Any], warnings: list[str]) -> tupl
         if known_crs(code, payload.crs_at) in APPROXIMATE:
             raise Refused("crs_approximate", payload.crs_at)
         even, safe = canonical_geometry(payload.geo, policy, code, warnings)
+        rounded = is_rounded(payload.geo, policy, code)
     bare = not payload.is_feature and not payload.place
     start = None if bare else payload.value
     identity = (pointed(start, policy["identity"]) if policy.get("identity") else
@@ -506,7 +520,7 @@ def forms(payload: Payload, policy: dict[str, Any], warnings: list[str]) -> tupl
     if policy.get("version"):
         value["version"] = version_of(start, policy["version"])
     alias = {**value, "geometry": geometry_value(safe, policy), "grid": "5/11"}
-    return digest(value, policy), digest(alias, policy) if even != safe else None
+    return digest(value, policy), digest(alias, policy) if rounded else None
 
 
 def key(payload: str | bytes, policy: dict[str, Any] | None = None, form: str = "json") -> Keyed:
