@@ -26,7 +26,7 @@ pub const IGNORED: [&str; 9] = [
 pub(crate) fn write(
     payload: Option<&Payload<'_>>,
     policy: &Policy,
-    fields: &[Prepared],
+    prepared: &Prepared,
     skip: &mut Vec<usize>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -42,12 +42,10 @@ pub(crate) fn write(
             }
         },
         Identity::Fields(_) => {
-            write_fields(base.map(|payload| payload_base(payload, policy)), fields, policy, out)?;
+            write_fields(base.map(|payload| payload_base(payload, policy)), &prepared.fields, policy, out)?;
         }
     }
-    out.extend_from_slice(b",\"scope\":");
-    jcs::write_string(&policy.scope, out);
-    out.extend_from_slice(b",\"spec\":\"g1\"");
+    out.extend_from_slice(&prepared.scope);
     if let Some(pointer) = &policy.version {
         out.extend_from_slice(b",\"version\":");
         write_version(base.map(|payload| payload_base(payload, policy)), pointer, out)?;
@@ -104,31 +102,45 @@ fn skip_members(object: Value<'_>, left_out: impl Fn(&[u8]) -> bool, skip: &mut 
     }
 }
 
-/// A field of the identity with its name as it is written.
+/// What does not depend on the payload, written once.
 pub(crate) struct Prepared {
+    /// The fields of the identity, in canonical order.
+    fields: Vec<Named>,
+    /// `,"scope":…,"spec":"g1"`.
+    scope: Vec<u8>,
+}
+
+/// A field of the identity with its name and colon as they are written.
+struct Named {
     field: Field,
     name: Vec<u8>,
 }
 
-/// The fields of an identity, in canonical order.
-pub(crate) fn prepare(identity: &Identity) -> Vec<Prepared> {
-    let Identity::Fields(fields) = identity else { return Vec::new() };
-    let mut fields = fields.clone();
-    fields.sort_by(|a, b| jcs::compare(a.at.as_str(), b.at.as_str()));
-    let prepared = fields.into_iter().map(|field| {
-        let mut name = Vec::new();
-        jcs::write_string(field.at.as_str(), &mut name);
-        name.push(b':');
-        Prepared { field, name }
-    });
-    prepared.collect()
+impl Prepared {
+    pub(crate) fn new(policy: &Policy) -> Prepared {
+        let mut fields = match &policy.identity {
+            Identity::Fields(fields) => fields.clone(),
+            Identity::Whole { .. } => Vec::new(),
+        };
+        fields.sort_by(|a, b| jcs::compare(a.at.as_str(), b.at.as_str()));
+        let named = fields.into_iter().map(|field| {
+            let mut name = Vec::new();
+            jcs::write_string(field.at.as_str(), &mut name);
+            name.push(b':');
+            Named { field, name }
+        });
+        let mut scope = b",\"scope\":".to_vec();
+        jcs::write_string(&policy.scope, &mut scope);
+        scope.extend_from_slice(b",\"spec\":\"g1\"");
+        Prepared { fields: named.collect(), scope }
+    }
 }
 
 /// An object from pointer text to value.
-fn write_fields(base: Option<Value<'_>>, fields: &[Prepared], policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
+fn write_fields(base: Option<Value<'_>>, fields: &[Named], policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
     let writer = Writer { unicode: policy.unicode, skip: &[] };
     let mut separator = b'{';
-    for Prepared { field, name } in fields {
+    for Named { field, name } in fields {
         let Some(value) = base.and_then(|base| base.at_tokens(field.at.tokens())) else {
             if field.optional {
                 continue;

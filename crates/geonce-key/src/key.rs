@@ -84,7 +84,7 @@ pub struct Keyer {
     /// Where a payload declares nothing; absent where it must.
     assumed_crs: Option<Crs>,
     rules: Rules,
-    fields: Vec<identity::Prepared>,
+    prepared: identity::Prepared,
     tape: Tape,
     /// Nodes that a whole-payload identity leaves out.
     skip: Vec<usize>,
@@ -124,7 +124,7 @@ impl Keyer {
             schema: policy.accept.schema.as_deref().map(Schema::new).transpose()?,
             assumed_crs,
             rules: Rules::new(policy),
-            fields: identity::prepare(&policy.identity),
+            prepared: identity::Prepared::new(policy),
             tape: Tape::default(),
             skip: Vec::new(),
             gridder: Gridder::new(policy),
@@ -235,7 +235,7 @@ impl Keyer {
             };
             read.map_err(|e| e.under(&payload.geometry_pointer))?;
         }
-        identity::write(Some(&payload), policy, &self.fields, &mut self.skip, &mut self.suffix)?;
+        identity::write(Some(&payload), policy, &self.prepared, &mut self.skip, &mut self.suffix)?;
         Ok(Read { has_geometry: payload.geometry.is_some(), geometry_pointer: payload.geometry_pointer })
     }
 
@@ -243,7 +243,7 @@ impl Keyer {
         let crs = self.resolve_crs(delivered.srid.map(normal_code), outer)?;
         self.gridder.shape(&delivered.shape, crs.as_ref(), &mut self.shape)?;
         self.accept_type_name(self.shape.type_name(), "/type")?;
-        identity::write(None, &self.policy, &self.fields, &mut self.skip, &mut self.suffix)?;
+        identity::write(None, &self.policy, &self.prepared, &mut self.skip, &mut self.suffix)?;
         Ok(Read { has_geometry: true, geometry_pointer: Cow::Borrowed("") })
     }
 

@@ -248,9 +248,18 @@ impl<'a> Value<'a> {
     }
 
     /// The member of this name.
-    #[inline]
     pub(crate) fn get(self, name: &str) -> Option<Value<'a>> {
-        self.members().find(|(n, _)| n.is_str(name)).map(|(_, value)| value)
+        let count = if self.tag() == Tag::Object { self.node().count() } else { 0 };
+        let mut at = self.at + 1;
+        for _ in 0..count {
+            let [key, value, ..] = &self.document.nodes[at..] else { return None };
+            // Lengths differ mostly, and are cheaper to compare than texts.
+            if (key.value == name.len() as u64 || key.flag) && self.sibling(at).is_str(name) {
+                return Some(self.sibling(at + 1));
+            }
+            at = value.end(at + 1);
+        }
+        None
     }
 
     /// The value at an already split JSON pointer.
