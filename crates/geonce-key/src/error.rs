@@ -214,3 +214,17 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::Code;
+
+    #[test]
+    fn every_code_is_documented_and_unique() {
+        let documentation = include_str!("../../../docs/errors.md");
+        for (i, code) in Code::ALL.iter().enumerate() {
+            assert!(documentation.contains(&format!("| `{code}` |")), "{code} is not in docs/errors.md");
+            assert!(Code::ALL[..i].iter().all(|other| other.as_str() != code.as_str()), "{code} occurs twice");
+        }
+    }
+}
