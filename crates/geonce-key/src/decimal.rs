@@ -61,6 +61,15 @@ impl Decimal {
         decimal
     }
 
+    /// Whether nothing is discarded at `places` decimals.
+    #[inline]
+    pub(crate) fn is_on_grid(self, places: u8) -> bool {
+        match self.exponent + i32::from(places) {
+            0.. => true,
+            shift => POW10.get(shift.unsigned_abs() as usize).map_or(self.digits == 0, |unit| self.digits % unit == 0),
+        }
+    }
+
     /// The grid value at `places` decimals. Magnitudes beyond the grid's reach saturate and fail the bounds.
     #[inline]
     pub(crate) fn round(self, places: u8) -> Rounded {

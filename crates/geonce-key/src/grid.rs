@@ -27,6 +27,8 @@ pub(crate) struct Gridder {
     bounds: [i64; 3],
     drops_z: bool,
     ties: Vec<Tie>,
+    /// Whether any number had digits beyond the grid.
+    off_grid: bool,
 }
 
 impl Gridder {
@@ -37,11 +39,13 @@ impl Gridder {
             bounds: [180 * unit, 90 * unit, ELEVATION_BOUND],
             drops_z: policy.dimensions == Dimensions::Two,
             ties: Vec::new(),
+            off_grid: false,
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.ties.clear();
+        self.off_grid = false;
     }
 
     fn ordinate(&mut self, decimal: Decimal, position: usize, axis: usize) -> Result<i64> {
@@ -49,6 +53,7 @@ impl Gridder {
         if rounded.even.abs() > self.bounds[axis] {
             return Err(out_of_bounds(decimal, axis));
         }
+        self.off_grid |= !decimal.is_on_grid(self.places[axis]);
         if rounded.even != rounded.safe {
             #[expect(clippy::cast_possible_truncation, reason = "axes are 0 to 2; positions are bounded by Limits")]
             self.ties.push(Tie { position: position as u32, axis: axis as u8, safe: rounded.safe });
@@ -95,9 +100,11 @@ impl Gridder {
         ])
     }
 
-    /// Whether the two grids differ anywhere.
-    pub(crate) fn has_ties(&self) -> bool {
-        !self.ties.is_empty()
+    /// Whether the alias is needed. Not only where the two grids differ: a number just above a half rounds up on
+    /// both, and the half itself, one double away, on the tie-safe grid only, so that is where the two must meet.
+    /// Numbers on the grid need none: what drifts from them or is re-printed as them shares their key.
+    pub(crate) fn is_off_grid(&self) -> bool {
+        self.off_grid
     }
 
     /// Moves `shape` from the half-even grid to the tie-safe one.

@@ -254,15 +254,13 @@ impl Keyer {
             aliases: Vec::new(),
             warnings: self.warnings(&unclosed, &collapsed, geometry_pointer),
         };
-        if self.gridder.has_ties() {
+        if self.gridder.is_off_grid() {
             self.safe.clone_from(&self.shape);
             self.gridder.make_safe(&mut self.safe);
             let mut other = Shape::new();
             self.canonicalizer.run(&self.safe, &unclosed, self.rules, &mut other);
-            if other != self.canonical {
-                self.write_bytes(Some(&other), true);
-                keyed.aliases.push(Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref()));
-            }
+            self.write_bytes(Some(&other), true);
+            keyed.aliases.push(Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref()));
         }
         let canonical = std::mem::take(&mut self.canonical);
         self.write_bytes(Some(&canonical), false);
