@@ -254,7 +254,9 @@ impl<O: Ordinates> Reader<'_, O> {
         known.check_bbox()?;
         if known.crs.is_some() && self.shape.collection {
             let message = "a member of a collection declares a coordinate system of its own";
-            return Err(Error::new(Code::CrsAmbiguous, "/crs", message).hint("declare it once, on the outermost object"));
+            return Err(
+                Error::new(Code::CrsAmbiguous, "/crs", message).hint("declare it once, on the outermost object")
+            );
         }
         Known::forbid(
             "a geometry",
