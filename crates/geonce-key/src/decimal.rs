@@ -66,7 +66,9 @@ impl Decimal {
     pub(crate) fn is_on_grid(self, places: u8) -> bool {
         match self.exponent + i32::from(places) {
             0.. => true,
-            shift => POW10.get(shift.unsigned_abs() as usize).map_or(self.digits == 0, |unit| self.digits % unit == 0),
+            shift => POW10
+                .get(shift.unsigned_abs() as usize)
+                .map_or(self.digits == 0, |unit| self.digits.is_multiple_of(*unit)),
         }
     }
 

@@ -294,7 +294,7 @@ fn a_collection_and_its_feature_must_agree_on_the_coordinate_system() {
     let mut keyer = Keyer::new(&Policy::default()).unwrap();
     let mut code = |crs| {
         let keyed = keyer.key(Input { form: Form::Json, bytes: text.as_bytes(), crs });
-        keyed.map(|_| "").unwrap_or_else(|error| error.code().as_str())
+        keyed.map_or_else(|error| error.code().as_str(), |_| "")
     };
     assert_eq!([None, Some(3857), Some(4326)].map(&mut code), ["", "", "crs_conflict"]);
 }

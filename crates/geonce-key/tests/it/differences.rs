@@ -56,7 +56,7 @@ fn a_moved_vertex_is_another_event() {
         if choice < points.len() {
             points[choice][axis] += step;
         } else {
-            let ring = &mut rings[choice - points.len()];
+            let ring = &mut *rings[choice - points.len()];
             let vertex = rng.below(ring.len() - 1);
             ring[vertex][axis] += step;
             close(ring);
@@ -72,7 +72,9 @@ fn collect<'a>(geometry: &'a mut Geometry, points: &mut Vec<&'a mut Position>, r
         Geometry::Line(line) => points.extend(line),
         Geometry::Polygon(all) => rings.extend(all),
         Geometry::Multi(_, parts) | Geometry::Collection(parts) => {
-            parts.iter_mut().for_each(|part| collect(part, points, rings));
+            for part in parts.iter_mut() {
+                collect(part, points, rings);
+            }
         }
     }
 }
@@ -96,7 +98,7 @@ fn an_added_vertex_is_another_event() {
             return false;
         }
         let choice = rng.below(paths.len());
-        let path = &mut paths[choice];
+        let path = &mut *paths[choice];
         let at = 1 + rng.below(path.len() - 1);
         let mut vertex = path[at].clone();
         vertex[0] += MOVED;
@@ -133,7 +135,9 @@ fn an_added_third_number_is_another_event() {
     is_noticed(|geometry, _| {
         let flat = !geometry.has_z();
         if flat {
-            geometry.positions().into_iter().for_each(|position| position.push(0.0));
+            for position in geometry.positions() {
+                position.push(0.0);
+            }
         }
         flat
     });
@@ -141,19 +145,16 @@ fn an_added_third_number_is_another_event() {
 
 #[test]
 fn a_dropped_part_hole_or_member_is_another_event() {
-    is_noticed(|geometry, rng| {
-        let dropped = match geometry {
-            Geometry::Multi(_, parts) | Geometry::Collection(parts) if parts.len() > 1 => {
-                parts.remove(rng.below(parts.len()));
-                true
-            }
-            Geometry::Polygon(rings) if rings.len() > 1 => {
-                rings.remove(1 + rng.below(rings.len() - 1));
-                true
-            }
-            _ => false,
-        };
-        dropped
+    is_noticed(|geometry, rng| match geometry {
+        Geometry::Multi(_, parts) | Geometry::Collection(parts) if parts.len() > 1 => {
+            parts.remove(rng.below(parts.len()));
+            true
+        }
+        Geometry::Polygon(rings) if rings.len() > 1 => {
+            rings.remove(1 + rng.below(rings.len() - 1));
+            true
+        }
+        _ => false,
     });
 }
 

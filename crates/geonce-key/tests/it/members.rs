@@ -119,9 +119,9 @@ fn point_12_bytes_are_sorted_by_utf16_and_large_integers_keep_their_digits() {
         assert!(tail.starts_with(&format!(r#""identity":{{"properties":{canonical}}},"#)), "{tail}");
     };
     plain(r#"{"\ufb33":1,"\ud83d\ude00":2,"z":3,"\u00e9":4}"#, "{\"z\":3,\"é\":4,\"😀\":2,\"\u{fb33}\":1}");
-    let seventeen: String = (0..17).map(|i| format!(r#","{:02}":{i}"#, 16 - i)).collect();
+    let seventeen: Vec<String> = (0..17).map(|i| format!(r#""{:02}":{i}"#, 16 - i)).collect();
     let sorted: Vec<String> = (0..17).map(|i| format!(r#""{:02}":{}"#, i, 16 - i)).collect();
-    plain(&format!(r#"{{"a":0{seventeen}}}"#), &format!(r#"{{{},"a":0}}"#, sorted.join(",")));
+    plain(&format!(r#"{{"a":0,{}}}"#, seventeen.join(",")), &format!(r#"{{{},"a":0}}"#, sorted.join(",")));
     plain(r#"{"aaaaaaaab":1,"aaaaaaaaa":2,"aaaaaaaa":3}"#, r#"{"aaaaaaaa":3,"aaaaaaaaa":2,"aaaaaaaab":1}"#);
     plain(
         r#"{"x":[9007199254740993.0,1e23,-0,1e-7,1.50]}"#,

@@ -90,7 +90,9 @@ impl Geometry {
     pub(crate) fn each(&mut self, change: &mut impl FnMut(&mut Geometry)) {
         change(self);
         if let Geometry::Multi(_, parts) | Geometry::Collection(parts) = self {
-            parts.iter_mut().for_each(|part| part.each(change));
+            for part in parts.iter_mut() {
+                part.each(change);
+            }
         }
     }
 
@@ -157,7 +159,9 @@ impl Geometry {
     /// Turns single geometries into Multi* of one, and Multi* of one into single ones.
     pub(crate) fn toggle_multi(&mut self, rng: &mut Rng) {
         if let Geometry::Collection(members) = self {
-            members.iter_mut().for_each(|member| member.toggle_multi(rng));
+            for member in members.iter_mut() {
+                member.toggle_multi(rng);
+            }
             return;
         }
         let kind = match &*self {
@@ -272,18 +276,24 @@ impl WkbWriter {
             Geometry::Line(line) => self.path(line, big),
             Geometry::Polygon(rings) => {
                 self.count(rings.len(), big);
-                rings.iter().for_each(|ring| self.path(ring, big));
+                for ring in rings {
+                    self.path(ring, big);
+                }
             }
             Geometry::Multi(_, parts) | Geometry::Collection(parts) => {
                 self.count(parts.len(), big);
-                parts.iter().for_each(|part| self.geometry(part, rng));
+                for part in parts {
+                    self.geometry(part, rng);
+                }
             }
         }
     }
 
     fn path(&mut self, path: &[Position], big: bool) {
         self.count(path.len(), big);
-        path.iter().for_each(|position| self.position(position, big));
+        for position in path {
+            self.position(position, big);
+        }
     }
 
     fn position(&mut self, position: &Position, big: bool) {

@@ -88,7 +88,7 @@ fn the_crs_member_counts_and_projected_coordinates_have_a_key() {
 fn a_hostile_polygon_costs_no_more_than_its_size() {
     // Every edge crosses every other: repair would take seconds for a few kilobytes, the key only reads them.
     let spokes: Vec<String> =
-        (0..400).map(|i| if i % 2 == 0 { format!("[{}e-3,0]", i) } else { format!("[{}e-3,1]", 400 - i) }).collect();
+        (0..400).map(|i| if i % 2 == 0 { format!("[{i}e-3,0]") } else { format!("[{}e-3,1]", 400 - i) }).collect();
     let text = bare("Polygon", &format!("[[{},[0,0]]]", spokes.join(",")));
     key(&text);
 }

@@ -76,6 +76,7 @@ impl Json {
 
 /// Which liberties a writer takes.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four liberties, each taken or not")]
 pub(crate) struct Style {
     pub(crate) order: bool,
     pub(crate) space: bool,

@@ -27,7 +27,7 @@ impl Event {
         own(&self.members).into_iter().fold(feature, |feature, (name, value)| feature.with(&name, value))
     }
 
-    fn set(&mut self, name: &str, value: Json) {
+    fn set(&mut self, name: &str, value: &Json) {
         let all = self.members.iter_mut().chain(&mut self.properties);
         all.filter(|(other, _)| *other == name).for_each(|(_, old)| *old = value.clone());
     }
@@ -113,6 +113,8 @@ fn shake(geometry: &mut Geometry, rng: &mut Rng) {
     }
 }
 
+type Change = fn(&mut Geometry, &mut Rng);
+
 /// Everything a channel may do to an event, by name.
 fn redeliveries(event: &Event, rng: &mut Rng) -> Vec<(&'static str, String)> {
     let json = event.json();
@@ -124,7 +126,7 @@ fn redeliveries(event: &Event, rng: &mut Rng) -> Vec<(&'static str, String)> {
         ("number spelling", json.styled(Style { spelling: true, ..Style::default() }, rng)),
         ("escapes", json.styled(Style { escapes: true, ..Style::default() }, rng)),
     ];
-    let changes: [(&str, fn(&mut Geometry, &mut Rng)); 8] = [
+    let changes: [(&str, Change); 8] = [
         ("noise", shake),
         ("drift", Geometry::drift),
         ("ring start", Geometry::rotate_rings),
@@ -156,7 +158,7 @@ fn others(event: &Event, rng: &mut Rng) -> Vec<(&'static str, String)> {
     let mut out = Vec::new();
     for name in ["id", "device_id", "asset_id", "zone_code", "status"] {
         let mut other = event.clone();
-        other.set(name, Json::text("OTHER"));
+        other.set(name, &Json::text("OTHER"));
         out.push((name, other.json().plain()));
     }
     let mut moved = event.clone();
