@@ -122,7 +122,10 @@ fn point_12_bytes_are_sorted_by_utf16_and_large_integers_keep_their_digits() {
     let seventeen: Vec<String> = (0..17).map(|i| format!(r#""{:02}":{i}"#, 16 - i)).collect();
     let sorted: Vec<String> = (0..17).map(|i| format!(r#""{:02}":{}"#, i, 16 - i)).collect();
     plain(&format!(r#"{{"a":0,{}}}"#, seventeen.join(",")), &format!(r#"{{{},"a":0}}"#, sorted.join(",")));
-    plain(r#"{"aaaaaaaab":1,"aaaaaaaaa":2,"aaaaaaaa":3}"#, r#"{"aaaaaaaa":3,"aaaaaaaaa":2,"aaaaaaaab":1}"#);
+    let long = [r#""aaaaaaaa":3"#, r#""aaaaaaaaa":2"#, r#""aaaaaaaab":1"#];
+    for [a, b, c] in [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
+        plain(&format!("{{{},{},{}}}", long[a], long[b], long[c]), &format!("{{{}}}", long.join(",")));
+    }
     plain(
         r#"{"x":[9007199254740993.0,1e23,-0,1e-7,1.50]}"#,
         r#"{"x":[9007199254740993,100000000000000000000000,0,1e-7,1.5]}"#,

@@ -60,6 +60,11 @@ fn point_2_coordinates_become_wgs84_by_the_declared_system() {
     let bare = geometry("Point", "[1489000.5,6894000.25]");
     assert_eq!(canonical_under(&assumed, &bare), expected);
     assert_eq!(canonical_under(&required, mercator), expected);
+    let within = format!(r#"{{"type":"Feature","geometry":{mercator}}}"#);
+    let declared = r#""crs":{"type":"name","properties":{"name":"EPSG:3857"}}"#;
+    let beside = format!(r#"{{"type":"Feature","geometry":{bare},{declared}}}"#);
+    assert_eq!(canonical_under(&Policy::default(), &within), expected);
+    assert_eq!(canonical_under(&Policy::default(), &beside), expected);
     for srid in [3857, 900_913, 102_100] {
         let wkt = format!("SRID={srid};POINT (1489000.5 6894000.25)");
         assert_eq!(key_of(Form::Wkt, wkt.as_bytes()), key(mercator));

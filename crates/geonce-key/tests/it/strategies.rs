@@ -27,6 +27,8 @@ pub(crate) enum Digits {
     Halves,
     /// All the digits a double has.
     Full,
+    /// Nine places in all, so that rings meet themselves, collapse and have no area.
+    Few,
 }
 
 /// An ordinate whose magnitude is at most `bound` degrees.
@@ -41,6 +43,7 @@ fn ordinate(bound: i64, digits: Digits) -> BoxedStrategy<f64> {
         .boxed(),
         Digits::Eight => (-bound * 100_000_000..=bound * 100_000_000).prop_map(move |n| scaled(n, 1e8)).boxed(),
         Digits::Halves => (-bound * 10_000_000..bound * 10_000_000).prop_map(move |n| scaled(n * 10 + 5, 1e8)).boxed(),
+        Digits::Few => (-1i64..=1).prop_map(move |n| scaled(n, 1.0)).boxed(),
         #[expect(clippy::cast_precision_loss, reason = "small")]
         Digits::Full => (-bound as f64..bound as f64).boxed(),
     }
