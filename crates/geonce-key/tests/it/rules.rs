@@ -163,6 +163,9 @@ fn point_4_the_tie_safe_grid_rounds_up_from_five_elevenths() {
     assert!(share("-0.00000025", "-0.00000026"));
     assert!(!share("-0.00000025", "0.00000026"));
     assert!(!share("0.00000025", "0.00000036"));
+    // One grid step apart: the alias of the one is where the key of the other is, on another grid.
+    assert!(!share("0.000000246", "0.000000346"));
+    assert!(!share("0.00000025", "0.0000003"));
 }
 
 #[test]
