@@ -267,6 +267,9 @@ def read_geometry(value: Any, at: str) -> Geo:
             raise Refused("geojson_member_type", here)
         if not members:
             raise Refused("geojson_empty", here)
+        for i, inner in enumerate(members):
+            if isinstance(inner, dict) and "crs" in inner:
+                raise Refused("crs_ambiguous", f"{here}/{i}/crs")
         return Geo(name, [read_geometry(m, f"{here}/{i}") for i, m in enumerate(members)], at)
     if name not in NESTING:
         raise Refused("geojson_type", f"{at}/type")

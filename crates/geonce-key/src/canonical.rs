@@ -35,7 +35,7 @@ pub(crate) struct Canonicalizer {
 
 impl Canonicalizer {
     /// Writes the canonical form of `shape` into `out` and returns the indices of paths that collapsed.
-    /// Rings come with their closing position, except those listed in `unclosed`.
+    /// Rings come with their closing position, except those listed in `unclosed`, in ascending order.
     pub(crate) fn run(
         &mut self,
         shape: &Shape<i64>,
@@ -57,7 +57,8 @@ impl Canonicalizer {
                         Kind::Point => point(path, rules, target),
                         Kind::LineString => line(path, rules, &mut self.path, target),
                         _ => {
-                            let closed = unclosed.is_empty() || !unclosed.iter().any(|&u| u as usize == index);
+                            let closed =
+                                unclosed.binary_search_by_key(&index, |&unclosed| unclosed as usize).is_err();
                             let open = &path[..path.len() - usize::from(closed)];
                             ring(open, nth == 0, &mut self.path, target)
                         }

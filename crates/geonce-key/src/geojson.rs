@@ -273,6 +273,12 @@ impl<O: Ordinates> Reader<'_, O> {
         let known = Known::of(geometry);
         let name = type_name(known.kind)?;
         known.check_bbox()?;
+        if known.crs.is_some() && self.shape.collection {
+            let message = "a member of a collection declares a coordinate system of its own";
+            return Err(
+                Error::new(Code::CrsAmbiguous, "/crs", message).hint("declare it once, on the outermost object")
+            );
+        }
         Known::forbid(
             "a geometry",
             &[

@@ -38,7 +38,7 @@ pub(crate) fn write(
             None => out.extend_from_slice(b"{}"),
             Some(payload) => {
                 left_out(payload, ignore, skip);
-                Writer { unicode: policy.unicode, skip }.value(payload.root, out)?;
+                Writer { unicode: policy.unicode, skip, bytes_max: policy.limits.bytes_max }.value(payload.root, out)?;
             }
         },
         Identity::Fields(_) => {
@@ -138,7 +138,7 @@ impl Prepared {
 
 /// An object from pointer text to value.
 fn write_fields(base: Option<Value<'_>>, fields: &[Named], policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
-    let writer = Writer { unicode: policy.unicode, skip: &[] };
+    let writer = Writer { unicode: policy.unicode, skip: &[], bytes_max: policy.limits.bytes_max };
     let mut separator = b'{';
     for Named { field, name } in fields {
         let Some(value) = base.and_then(|base| base.at_tokens(field.at.tokens())) else {
@@ -181,7 +181,7 @@ fn write_version(base: Option<Value<'_>>, pointer: &Pointer, out: &mut Vec<u8>) 
         return Err(Error::new(Code::VersionMissing, pointer.as_str(), "the payload has no version here"));
     };
     let start = out.len();
-    Writer { unicode: crate::policy::Unicode::Exact, skip: &[] }.value(value, out)?;
+    Writer { unicode: crate::policy::Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(value, out)?;
     let ordered = match value.tag() {
         Tag::Exact | Tag::Float => !out[start..].iter().any(|b| matches!(b, b'.' | b'e')),
         Tag::String => value.as_str().is_some_and(|text| is_rfc3339(&text)),

@@ -13,6 +13,8 @@ pub(crate) struct Writer<'s> {
     pub(crate) unicode: Unicode,
     /// Node indices of values that are left out, with their names.
     pub(crate) skip: &'s [usize],
+    /// Bytes that may be written.
+    pub(crate) bytes_max: usize,
 }
 
 impl Writer<'_> {
@@ -22,7 +24,14 @@ impl Writer<'_> {
             Tag::Null => out.extend_from_slice(b"null"),
             Tag::False => out.extend_from_slice(b"false"),
             Tag::True => out.extend_from_slice(b"true"),
-            Tag::Exact | Tag::Float => number(value, out),
+            Tag::Exact | Tag::Float => {
+                number(value, out);
+                // `1e300` is written with 301 digits: a small payload must not become a large one.
+                if out.len() > self.bytes_max {
+                    let message = format!("the identity written out has more than {} bytes", self.bytes_max);
+                    return Err(Error::new(Code::LimitBytes, "", message));
+                }
+            }
             Tag::String => self.string(value, out),
             Tag::Array => {
                 let mut separator = b'[';
@@ -199,7 +208,7 @@ mod tests {
         let mut tape = Tape::default();
         let document = parse(text.as_bytes(), &Limits::default(), &mut tape).unwrap();
         let mut out = Vec::new();
-        Writer { unicode: Unicode::Exact, skip: &[] }.value(document.root(), &mut out).unwrap();
+        Writer { unicode: Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(document.root(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -229,8 +229,10 @@ impl Keyer {
                     let mut doubles = Doubles { drops_z: policy.dimensions == Dimensions::Two };
                     let mut delivered = Shape::new();
                     let pointers = &mut self.member_pointers;
-                    geojson::read(geometry, &policy.limits, &mut doubles, &mut delivered, pointers)
-                        .and_then(|()| self.gridder.shape(&delivered, Some(&crs), &mut self.shape))
+                    geojson::read(geometry, &policy.limits, &mut doubles, &mut delivered, pointers).and_then(|()| {
+                        let placed = self.gridder.shape(&delivered, Some(&crs), &mut self.shape);
+                        placed.map_err(|e| true_member(&self.member_pointers, e))
+                    })
                 }
             };
             read.map_err(|e| e.under(&payload.geometry_pointer))?;
@@ -296,17 +298,8 @@ impl Keyer {
         Ok(unclosed)
     }
 
-    /// Pointers made from a flattened collection name its members by number; this restores where they really are.
     fn true_member(&self, error: Error) -> Error {
-        let rest = error.pointer().strip_prefix("/geometries/").and_then(|rest| rest.split_once('/'));
-        let found = rest.and_then(|(m, tail)| Some((self.member_pointers.get(m.parse::<usize>().ok()?)?, tail)));
-        match found {
-            Some((member, tail)) => {
-                let pointer = format!("{member}/{tail}");
-                error.at(pointer)
-            }
-            None => error,
-        }
+        true_member(&self.member_pointers, error)
     }
 
     fn warnings(&self, unclosed: &[u32], collapsed: &[usize], prefix: &str) -> Vec<Warning> {
@@ -356,6 +349,7 @@ impl Keyer {
 
     /// The transformation a payload needs; `None` where its numbers are WGS 84 longitude and latitude already.
     fn resolve_crs(&self, declared: Option<u32>, outer: Option<u32>) -> Result<Option<Crs>> {
+        let outer = outer.map(normal_code);
         if declared.zip(outer).is_some_and(|(inner, outer)| inner != outer) {
             let message = "feature and collection declare different coordinate systems";
             return Err(Error::new(Code::CrsConflict, "", message));
@@ -389,6 +383,19 @@ impl Keyer {
     }
 }
 
+/// Pointers made from a flattened collection name its members by number; this restores where they really are.
+fn true_member(member_pointers: &[String], error: Error) -> Error {
+    let rest = error.pointer().strip_prefix("/geometries/").and_then(|rest| rest.split_once('/'));
+    let found = rest.and_then(|(m, tail)| Some((member_pointers.get(m.parse::<usize>().ok()?)?, tail)));
+    match found {
+        Some((member, tail)) => {
+            let pointer = format!("{member}/{tail}");
+            error.at(pointer)
+        }
+        None => error,
+    }
+}
+
 /// Several codes may name one system; an unknown one stays and is refused where it is used.
 fn normal_code(srid: u32) -> u32 {
     crs::lookup(srid).map_or(srid, |crs| crs.code())
@@ -406,7 +413,8 @@ fn refuse_approximate(crs: &Crs, accepted: bool) -> Result<()> {
 fn crs_pointer(payload: &Payload<'_>) -> String {
     match payload.feature {
         Some(feature) if feature.get("crs").is_some() => {
-            format!("{}/crs", payload.geometry_pointer.trim_end_matches("/geometry"))
+            let pointer = &payload.geometry_pointer;
+            format!("{}/crs", pointer.strip_suffix("/geometry").unwrap_or(pointer))
         }
         _ => match payload.crs {
             Some(_) => format!("{}/crs", payload.geometry_pointer),

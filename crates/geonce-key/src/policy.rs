@@ -245,9 +245,9 @@ impl Policy {
             }
         }
         if let Some([west, south, east, north]) = self.accept.bounds
-            && !(west <= east && south <= north)
+            && !(west <= east && south <= north && [west, south, east, north].iter().all(|edge| edge.is_finite()))
         {
-            return refuse("accept.bounds are west, south, east, north, in this order".to_owned());
+            return refuse("accept.bounds are west, south, east, north, in this order, and finite".to_owned());
         }
         for name in self.accept.types.iter().flatten() {
             let known = name == "null" || name == "GeometryCollection" || crate::Kind::from_name(name).is_some();

@@ -73,8 +73,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Refuses a text with too many values. Checked where containers end: between two such places the number of
-    /// nodes is bounded by that of bytes.
+    /// Refuses a text with too many values.
     #[inline]
     fn check_values(&self) -> Result<()> {
         if self.nodes.len() > self.limits.values_max {
@@ -116,7 +115,6 @@ impl Scanner<'_> {
             return Err(Error::new(Code::LimitDepth, "", message));
         }
         let index = self.nodes.len();
-        self.check_values()?;
         self.nodes.push(Node { value: 0, start: offset(self.at), exponent: 0, tag, flag: false });
         self.at += 1;
         self.skip_space();
@@ -142,6 +140,7 @@ impl Scanner<'_> {
                 return Err(error.under(&format!("/{count}")));
             }
             count += 1;
+            self.check_values()?;
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
@@ -180,6 +179,7 @@ impl Scanner<'_> {
                 return Err(error.under(&pointer_token(&self.name(name))));
             }
             count += 1;
+            self.check_values()?;
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
