@@ -56,7 +56,7 @@ pub(crate) fn write(
 }
 
 /// Pointers start at the payload where it is an envelope, at the Feature otherwise; without envelope these are one.
-fn payload_base<'a>(payload: &Payload<'a>, policy: &Policy) -> Value<'a> {
+pub(crate) fn payload_base<'a>(payload: &Payload<'a>, policy: &Policy) -> Value<'a> {
     match (&policy.feature, payload.feature) {
         (None, Some(feature)) => feature,
         _ => payload.root,

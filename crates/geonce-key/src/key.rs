@@ -350,7 +350,7 @@ impl Keyer {
     }
 
     /// The transformation a payload needs; `None` where its numbers are WGS 84 longitude and latitude already.
-    fn resolve_crs(&self, declared: Option<u32>, outer: Option<u32>) -> Result<Option<Crs>> {
+    pub(crate) fn resolve_crs(&self, declared: Option<u32>, outer: Option<u32>) -> Result<Option<Crs>> {
         if declared.zip(outer).is_some_and(|(inner, outer)| inner != outer) {
             let message = "feature and collection declare different coordinate systems";
             return Err(Error::new(Code::CrsConflict, "", message));
@@ -385,7 +385,7 @@ impl Keyer {
 }
 
 /// Several codes may name one system; an unknown one stays and is refused where it is used.
-fn normal_code(srid: u32) -> u32 {
+pub(crate) fn normal_code(srid: u32) -> u32 {
     crs::lookup(srid).map_or(srid, |crs| crs.code())
 }
 

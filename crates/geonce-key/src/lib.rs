@@ -20,6 +20,7 @@ pub mod crs;
 mod decimal;
 mod delivered;
 mod error;
+pub mod explain;
 mod fingerprint;
 mod geojson;
 mod grid;
