@@ -1,15 +1,15 @@
 //! Everything beside the coordinates: identity, version, ignored fields, fields outside the identity, and how
 //! the JSON is written.
 
-use super::found::Found;
+use super::found::{Found, is_id};
 use super::reading::Reading;
 use super::shown::{self, canonical_bytes};
-use super::{Reason, ReasonCode};
-use crate::Form;
+use super::{Reason, ReasonCode, written};
 use crate::identity::{left_out, payload_base};
 use crate::json::{Tag, Value, pointer_token};
 use crate::policy::{Field, Identity, Pointer, Unicode};
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// What a difference of a value means.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ enum Class {
 
 /// Compares two payloads member by member.
 pub(super) fn compare(a: &Reading<'_>, b: &Reading<'_>, found: &mut Found) {
-    forms(a, b, found);
+    written::forms(a, b, found);
     let mut walk = Walk {
         sides: [a, b],
         skip: [a, b].map(skipped),
@@ -34,56 +34,6 @@ pub(super) fn compare(a: &Reading<'_>, b: &Reading<'_>, found: &mut Found) {
     walk.version();
     walk.identity();
     walk.geometry_objects();
-}
-
-/// Feature or bare geometry, JSON, WKT or WKB; and white space.
-fn forms(a: &Reading<'_>, b: &Reading<'_>, found: &mut Found) {
-    let name = |side: &Reading<'_>| match (side.form, &side.payload) {
-        (Form::Json, Some(payload)) if payload.feature.is_some() => "a Feature",
-        (Form::Json, _) => "a bare geometry in JSON",
-        (Form::Wkt, _) => "WKT",
-        (Form::Wkb, _) => "WKB",
-        (Form::WkbHex, _) => "WKB in hexadecimal",
-    };
-    if name(a) != name(b) {
-        found.removed(ReasonCode::Form, || Reason {
-            a: name(a).to_owned(),
-            b: name(b).to_owned(),
-            message: format!("a is {}, b is {}", name(a), name(b)),
-            ..Reason::new(ReasonCode::Form, "")
-        });
-    }
-    let (Some(text_a), Some(text_b)) = (a.text, b.text) else { return };
-    if text_a != text_b && has_other_space(text_a, text_b) {
-        found.removed(ReasonCode::Whitespace, || Reason {
-            message: "white space between values".to_owned(),
-            ..Reason::new(ReasonCode::Whitespace, "")
-        });
-    }
-}
-
-/// Whether the white space between values differs, whatever else does: by its amount, or, where everything else
-/// is equal, by its place.
-fn has_other_space(a: &str, b: &str) -> bool {
-    let [bare_a, bare_b] = [a, b].map(without_space);
-    a.len() - bare_a.len() != b.len() - bare_b.len() || bare_a == bare_b
-}
-
-fn without_space(text: &str) -> Vec<u8> {
-    let mut in_string = false;
-    let mut escaped = false;
-    let mut out = text.as_bytes().to_vec();
-    out.retain(|&byte| {
-        if escaped {
-            escaped = false;
-        } else if in_string && byte == b'\\' {
-            escaped = true;
-        } else if byte == b'"' {
-            in_string = !in_string;
-        }
-        in_string || !matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
-    });
-    out
 }
 
 /// The nodes that an identity leaves out: the published list, and the policy's where it keeps the rest.
@@ -192,13 +142,7 @@ where
             // One list and one whole payload: the policy is the reason, whatever the values are.
             _ => return,
         };
-        match roots {
-            [None, None] => {
-                let roots = self.sides.map(|side| side.payload.as_ref().map(|payload| payload.root));
-                self.object(roots, Class::Outside);
-            }
-            _ => self.object(roots, class),
-        }
+        self.object(roots, class);
     }
 
     /// One value of an identity list.
@@ -233,35 +177,59 @@ where
         self.pointer = outer;
         for reason in &mut self.found.reasons.items[before..] {
             reason.fix.clone_from(&fix);
+            if fix.is_none() {
+                "the identity differs: these are different events".clone_into(&mut reason.message);
+            }
         }
     }
 
     /// Members of the geometry objects: their order, and those that mean nothing to a key.
     fn geometry_objects(&mut self) {
-        let [a, b] = self.sides;
-        let objects = self.sides.map(|side| side.payload.as_ref().filter(|p| p.feature.is_some())?.geometry);
-        if let ([Some(_), Some(_)], Some(payload), Some(_)) = (objects, &a.payload, &b.payload) {
+        // In an envelope a bare geometry's members are part of the payload, and compared with it.
+        let own = |side: &Reading<'v>| {
+            let payload = side.payload.as_ref()?;
+            payload.geometry.filter(|_| payload.feature.is_some() || side.policy.feature.is_none())
+        };
+        if let (objects @ [Some(_), Some(_)], Some(payload)) = (self.sides.map(own), &self.sides[0].payload) {
             self.pointer = payload.geometry_pointer.to_string();
-            self.object(objects, Class::Outside);
+            self.geometry_object(objects);
             self.pointer.clear();
         }
     }
 
+    fn geometry_object(&mut self, objects: Pair<'v>) {
+        let nodes = |names: &[&str]| {
+            objects.map(|object| {
+                let found = |name: &&str| Some(object?.get(name)?.at);
+                names.iter().filter_map(found).collect::<Vec<usize>>()
+            })
+        };
+        self.handled = nodes(&["type", "coordinates", "geometries", "crs"]);
+        self.skip = nodes(&["bbox", "links"]);
+        self.object(objects, Class::Outside);
+        let [Some(a), Some(b)] = objects.map(|object| object?.get("geometries")) else { return };
+        let length = self.pointer.len();
+        for (i, (a, b)) in a.elements().zip(b.elements()).enumerate() {
+            let _ = write!(self.pointer, "/geometries/{i}");
+            self.geometry_object([Some(a), Some(b)]);
+            self.pointer.truncate(length);
+        }
+    }
+
     fn pair(&mut self, values: Pair<'v>, class: Class) {
+        let unicode = self.sides.map(|side| side.policy.unicode);
+        let equal = || canonical_bytes(values[0], unicode[0]) == canonical_bytes(values[1], unicode[1]);
         match values.map(|value| value.map(Value::tag)) {
+            [None, None] => {}
             [Some(Tag::Object), Some(Tag::Object)] if class != Class::Ignored => self.object(values, class),
             [Some(Tag::Array), Some(Tag::Array)] if class != Class::Ignored => self.array(values, class),
-            [Some(_), Some(_)] => {
-                let unicode = self.sides.map(|side| side.policy.unicode);
-                let [a, b] = [canonical_bytes(values[0], unicode[0]), canonical_bytes(values[1], unicode[1])];
-                if a != b {
-                    self.difference(values, class);
-                } else if class != Class::Ignored {
-                    let pointer = self.pointer.clone();
-                    self.written_otherwise(values, &pointer);
-                }
+            // An ignored container is one difference, whatever differs in it.
+            [Some(Tag::Object), Some(Tag::Object)] if equal() => self.object(values, Class::Identity),
+            [Some(Tag::Array), Some(Tag::Array)] if equal() => self.array(values, Class::Identity),
+            [Some(_), Some(_)] if equal() => {
+                let pointer = self.pointer.clone();
+                self.written_otherwise(values, &pointer);
             }
-            [None, None] => {}
             _ => self.difference(values, class),
         }
     }
@@ -275,7 +243,7 @@ where
         let length = self.pointer.len();
         self.array_at = outer.or(Some(length));
         for (i, (a, b)) in a.elements().zip(b.elements()).enumerate() {
-            self.pointer.push_str(&format!("/{i}"));
+            let _ = write!(self.pointer, "/{i}");
             self.pair([Some(a), Some(b)], class);
             self.pointer.truncate(length);
         }
@@ -338,13 +306,11 @@ where
             return;
         }
         if let Some(ignored) = self.properties(values) {
-            return match ignored {
-                true => self.pair(values, Class::Ignored),
-                false => {
-                    self.null_or_absent(values);
-                    self.object(values, class);
-                }
-            };
+            if ignored {
+                return self.pair(values, Class::Ignored);
+            }
+            self.null_or_absent(values);
+            return self.object(values, class);
         }
         let skipped = !self.skip[0].is_empty() || !self.skip[1].is_empty();
         let ignored = skipped && is_in(&self.skip).iter().all(|&left_out| left_out);
@@ -386,7 +352,7 @@ where
         let [Some(a), Some(b)] = values else { return };
         let note = match (a.raw_string(), b.raw_string()) {
             (Some(raw_a), Some(raw_b)) if raw_a.0 != raw_b.0 => (ReasonCode::TextForm, "the same text"),
-            _ if a.is_number() && b.is_number() => match number_note(a.number_text(), b.number_text()) {
+            _ if a.is_number() && b.is_number() => match written::number_note(a.number_text(), b.number_text()) {
                 Some(code) => (code, "the same number"),
                 None => return,
             },
@@ -418,12 +384,15 @@ where
         };
         match class {
             Class::Identity => {
+                let is_id = is_id(named);
                 let message = match values {
+                    [Some(_), Some(_)] if is_id => "the identity differs: these are different events",
                     [Some(_), Some(_)] => "the identity differs",
                     _ => "only one of them has this value, and it is part of the identity",
                 };
-                let fix = format!("ignore = {}", pointer_list(&[named]));
-                self.found.reason(reason(ReasonCode::IdentityField, message, Some(fix)));
+                // Ignoring what is named like an id would merge events: that is never advised.
+                let fix = (!is_id).then(|| format!("ignore = {}", pointer_list(&[named])));
+                self.found.reason(reason(ReasonCode::IdentityField, message, fix));
             }
             Class::Ignored => {
                 let message = "not part of the identity";
@@ -432,7 +401,7 @@ where
             Class::Outside => {
                 let message = "differs and is not part of the identity";
                 let fix = outside_fix(a, named);
-                self.found.outside(|| reason(ReasonCode::OutsideField, message, fix));
+                self.found.outside(|| reason(ReasonCode::OutsideField, message, Some(fix)));
             }
         }
     }
@@ -445,26 +414,14 @@ struct Named<'v> {
     value: Value<'v>,
 }
 
-/// How the texts of one number differ.
-pub(super) fn number_note(a: &str, b: &str) -> Option<ReasonCode> {
-    let is_minus_zero = |text: &str| text.starts_with('-') && text.parse::<f64>() == Ok(0.0);
-    if a == b {
-        None
-    } else if is_minus_zero(a) != is_minus_zero(b) {
-        Some(ReasonCode::MinusZero)
-    } else {
-        Some(ReasonCode::NumberForm)
-    }
-}
-
 /// The identity with one more pointer; a bare geometry must become a Feature to have one.
-fn outside_fix(side: &Reading<'_>, pointer: &str) -> Option<String> {
+fn outside_fix(side: &Reading<'_>, pointer: &str) -> String {
     let Identity::Fields(fields) = &side.policy.identity else {
-        return Some("send it as a Feature: a bare geometry has no identity".to_owned());
+        return "make it a property of a Feature: members of a geometry are not part of the identity".to_owned();
     };
     let mut list: Vec<&str> = fields.iter().map(|field| field.at.as_str()).collect();
     list.push(pointer);
-    Some(format!("identity = {}", pointer_list(&list)))
+    format!("identity = {}", pointer_list(&list))
 }
 
 /// Pointers as an array of TOML strings, which JSON strings are.

@@ -63,6 +63,11 @@ impl Found {
         self.outside.push(reason);
     }
 
+    /// How many removed differences were noted so far.
+    pub(super) fn removed_places(&self) -> usize {
+        self.removed.more + self.removed.items.iter().map(|reason| reason.places).sum::<usize>()
+    }
+
     /// Notes a removed difference: fields one by one, anything else once with the number of its places.
     pub(super) fn removed(&mut self, code: ReasonCode, reason: impl FnOnce() -> Reason) {
         let known = self.removed.items.iter_mut().find(|known| known.code == code);
@@ -91,7 +96,8 @@ pub(super) fn outside_fixes(outside: &[Reason]) -> Vec<String> {
     fixes(&ordered.into_iter().cloned().collect::<Vec<_>>())
 }
 
-fn is_id(pointer: &str) -> bool {
+/// Whether a field is named like an id.
+pub(super) fn is_id(pointer: &str) -> bool {
     let name = pointer.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let words = ["id", "uuid", "guid", "key", "code", "serial", "number", "ref"];
     words.contains(&name.as_str()) || words.iter().any(|word| name.ends_with(&format!("_{word}")))

@@ -8,6 +8,7 @@ use super::{Reason, ReasonCode, removed, shown};
 use crate::policy::{Dimensions, Lines, Parts, Policy};
 use crate::shape::Shape;
 use std::collections::HashSet;
+use std::fmt::Write as _;
 
 /// The coarsest precision that is offered as a fix (1.1 m), unless the policy is coarser already.
 const PRECISION_FIX_MIN: u8 = 5;
@@ -297,34 +298,21 @@ impl GeometryPair<'_, '_> {
         let places = [policy.precision, policy.precision, policy.precision_z];
         let axes: Vec<usize> = (0..3).filter(|&axis| on_a[axis] != on_b[axis]).collect();
         let (mut pointer, mut pointer_b) = (a.position_pointer(i), b.position_pointer(j));
-        let mut reason = match axes.as_slice() {
-            &[axis] => {
-                pointer.push_str(&format!("/{axis}"));
-                pointer_b.push_str(&format!("/{axis}"));
-                Reason {
-                    a: a.shown(i, axis),
-                    b: b.shown(j, axis),
-                    canonical_a: shown::grid(on_a[axis], places[axis]),
-                    canonical_b: shown::grid(on_b[axis], places[axis]),
-                    ..Reason::new(code, "")
-                }
-            }
-            _ => {
-                let shown_grid = |form: &Form, position: [i64; 3]| {
-                    let axes = if form.delivered.has_z { 3 } else { 2 };
-                    let numbers: Vec<String> =
-                        (0..axes).map(|axis| shown::grid(position[axis], places[axis])).collect();
-                    format!("[{}]", numbers.join(", "))
-                };
-                Reason {
-                    a: a.shown_position(i),
-                    b: b.shown_position(j),
-                    canonical_a: shown_grid(forms[0], on_a),
-                    canonical_b: shown_grid(forms[1], on_b),
-                    ..Reason::new(code, "")
-                }
-            }
-        };
+        let mut reason = Reason::new(code, "");
+        if let &[axis] = axes.as_slice() {
+            let _ = write!(pointer, "/{axis}");
+            let _ = write!(pointer_b, "/{axis}");
+            [reason.a, reason.b] = [a.shown(i, axis), b.shown(j, axis)];
+            [reason.canonical_a, reason.canonical_b] = [on_a, on_b].map(|on| shown::grid(on[axis], places[axis]));
+        } else {
+            let shown_grid = |form: &Form, position: [i64; 3]| {
+                let axes = if form.delivered.has_z { 3 } else { 2 };
+                let numbers: Vec<String> = (0..axes).map(|axis| shown::grid(position[axis], places[axis])).collect();
+                format!("[{}]", numbers.join(", "))
+            };
+            [reason.a, reason.b] = [a.shown_position(i), b.shown_position(j)];
+            [reason.canonical_a, reason.canonical_b] = [shown_grid(forms[0], on_a), shown_grid(forms[1], on_b)];
+        }
         reason.pointer_b = (pointer != pointer_b).then_some(pointer_b);
         reason.pointer = pointer;
         reason
@@ -396,16 +384,16 @@ impl GeometryPair<'_, '_> {
 }
 
 fn displacement(code: ReasonCode, metres: f64, precision: u8) -> String {
-    let apart = shown::distance(metres, 2);
+    let apart = shown::about(metres);
     let step = shown::distance(shown::DEGREE_M * libm::pow(10.0, -f64::from(precision)), 3);
     match code {
         ReasonCode::GridEdge => {
-            format!("about {apart} apart, on two sides of a grid line (precision {precision} = {step}).")
+            format!("{apart} apart, on two sides of a grid line (precision {precision} = {step}).")
         }
         ReasonCode::Precision => {
-            format!("about {apart} apart, more than the grid's step (precision {precision} = {step}).")
+            format!("{apart} apart, more than the grid's step (precision {precision} = {step}).")
         }
-        _ => format!("about {apart} apart."),
+        _ => format!("{apart} apart."),
     }
 }
 

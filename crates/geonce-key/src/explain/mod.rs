@@ -16,6 +16,7 @@ mod removed;
 mod settings;
 mod shown;
 mod svg;
+mod written;
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use super::{Explanation, Match, Reason, ReasonCode, shown};
 use crate::Encoding;
 use crate::jcs::write_string;
+use std::fmt::Write as _;
 
 /// Terminal styles, or nothing.
 struct Paint(bool);
@@ -38,7 +39,7 @@ impl Explanation {
         self.headline(&names, &paint, &mut out);
         if !self.reasons.is_empty() {
             let count = self.reasons.len() + self.more_reasons;
-            out.push_str(&format!("  {count} {}\n", if count == 1 { "reason" } else { "reasons" }));
+            let _ = writeln!(out, "  {count} {}", if count == 1 { "reason" } else { "reasons" });
         }
         for reason in &self.reasons {
             write_reason(reason, &names, &paint, &mut out);
@@ -50,18 +51,19 @@ impl Explanation {
     }
 
     fn headline(&self, [a, b]: &[String; 2], paint: &Paint, out: &mut String) {
-        let same = |what: &str, consequence: &str| format!("{}   {b} {consequence} {a}\n", paint.bold(what));
         let dropped = "would be dropped as a duplicate of";
-        out.push_str(&match self.by {
-            Match::None => format!("{}\n", paint.bold("different keys")),
-            Match::Key => same("same key", dropped),
-            Match::TieAlias => same("same event, by its alias", dropped),
-            Match::Previous => same("same event, by the previous policy", dropped),
-            Match::Delivery if self.conflict => {
-                same("same delivery id, other content", "would be kept as a conflict of")
+        let (what, consequence) = match self.by {
+            Match::None => {
+                let _ = writeln!(out, "{}", paint.bold("different keys"));
+                return;
             }
-            Match::Delivery => same("same delivery id", dropped),
-        });
+            Match::Key => ("same key", dropped),
+            Match::TieAlias => ("same event, by its alias", dropped),
+            Match::Previous => ("same event, by the previous policy", dropped),
+            Match::Delivery if self.conflict => ("same delivery id, other content", "would be kept as a conflict of"),
+            Match::Delivery => ("same delivery id", dropped),
+        };
+        let _ = writeln!(out, "{}   {b} {consequence} {a}", paint.bold(what));
     }
 
     fn write_outside(&self, names: &[String; 2], paint: &Paint, out: &mut String) {
@@ -78,13 +80,13 @@ impl Explanation {
                 })
                 .collect();
             let warning = paint.warning("⚠ fields that differ and are NOT part of the identity:");
-            out.push_str(&format!("  {warning}  {}\n", list.join("   ")));
+            let _ = writeln!(out, "  {warning}  {}", list.join("   "));
         }
         more(self.more_outside, out);
         if self.same
             && let Some(fix) = self.fixes.first()
         {
-            out.push_str(&format!("  fix:  {}\n", paint.fix(fix)));
+            let _ = writeln!(out, "  fix:  {}", paint.fix(fix));
         }
     }
 
@@ -104,7 +106,7 @@ impl Explanation {
             labels.push(format!("and {} more", self.more_removed));
         }
         let what = if self.same { "removed before hashing" } else { "not reasons (removed before hashing)" };
-        out.push_str(&format!("  {} {}\n", paint.dim(&format!("{what}:")), labels.join(" · ")));
+        let _ = writeln!(out, "  {} {}", paint.dim(&format!("{what}:")), labels.join(" · "));
     }
 
     /// The explanation as one JSON object, members as in `docs/explain.md`.
@@ -140,7 +142,7 @@ impl Explanation {
 
 fn more(count: usize, out: &mut String) {
     if count > 0 {
-        out.push_str(&format!("   and {count} more\n"));
+        let _ = writeln!(out, "   and {count} more");
     }
 }
 
@@ -178,10 +180,10 @@ fn write_reason(reason: &Reason, names: &[String; 2], paint: &Paint, out: &mut S
             out.push('\n');
         }
     } else {
-        out.push_str(&format!("   {}\n", paint.bold(&place)));
+        let _ = writeln!(out, "   {}", paint.bold(&place));
     }
     let fix = reason.fix.as_ref().map_or_else(String::new, |fix| format!("   fix: {}", paint.fix(fix)));
-    out.push_str(&format!("     {}{fix}\n", reason.message));
+    let _ = writeln!(out, "     {}{fix}", reason.message);
 }
 
 fn member(name: &str, value: &str, out: &mut Vec<u8>) {

@@ -8,7 +8,7 @@ use crate::grid::position_pointer;
 use crate::json::{Document, Value};
 use crate::key::normal_code;
 use crate::policy::AssumedCrs;
-use crate::shape::{Position, Shape};
+use crate::shape::{Kind, Position, Shape};
 use crate::{Delivered, Error, Form, Input, Keyer, Policy, Result};
 
 /// One payload, read under one policy.
@@ -148,20 +148,26 @@ impl<'a> Geometry<'a> {
 
     /// A number for people, as delivered where there is a text.
     pub(super) fn shown(&self, position: usize, axis: usize) -> String {
-        match self.text(position, axis) {
-            Some(text) => shown::shorten(text),
-            None => {
-                let mut out = Vec::new();
-                Decimal::shortest(self.shape.positions[position][axis]).write(&mut out);
-                shown::shorten(&String::from_utf8_lossy(&out))
-            }
+        if let Some(text) = self.text(position, axis) {
+            return shown::shorten(text);
         }
+        let mut out = Vec::new();
+        Decimal::shortest(self.shape.positions[position][axis]).write(&mut out);
+        String::from_utf8_lossy(&out).into_owned()
     }
 
     /// A position for people.
     pub(super) fn shown_position(&self, position: usize) -> String {
         let numbers: Vec<String> = (0..self.axes()).map(|axis| self.shown(position, axis)).collect();
         shown::shorten(&format!("[{}]", numbers.join(", ")))
+    }
+
+    /// Whether a position is a point of its own.
+    pub(super) fn is_point(&self, position: usize) -> bool {
+        let path = self.shape.paths.partition_point(|&end| end as usize <= position);
+        let part = self.shape.parts.partition_point(|&end| end as usize <= path);
+        let member = self.shape.members.partition_point(|member| member.end as usize <= part);
+        self.shape.members.get(member).is_some_and(|member| member.kind.part() == Kind::Point)
     }
 
     /// Longitude and latitude of a position.

@@ -1,10 +1,10 @@
 //! Differences of two geometries that are gone before hashing. Each is found in what was delivered.
 
 use super::align::{Alignment, PathPair, Trace, doubled_area};
-use super::fields::number_note;
 use super::found::Found;
 use super::laid::{Grid, Laid};
 use super::reading::{Geometry, Reading};
+use super::written::number_note;
 use super::{Reason, ReasonCode, shown};
 use crate::policy::Dimensions;
 use crate::shape::Shape;
@@ -18,7 +18,9 @@ pub(super) fn compare(
     found: &mut Found,
 ) {
     let (Some(a), Some(b)) = (&sides[0].geometry, &sides[1].geometry) else { return };
-    let mut notes = Notes { a, b, sides, laid, grid, found };
+    let equal = laid[0].on(grid).canonical == laid[1].on(grid).canonical;
+    let before = found.removed_places();
+    let mut notes = Notes { a, b, sides, laid, grid, equal, before, found };
     notes.systems();
     notes.structure();
     notes.third_numbers(aligned);
@@ -38,6 +40,10 @@ struct Notes<'n, 'v> {
     sides: [&'n Reading<'v>; 2],
     laid: [&'n Laid; 2],
     grid: Grid,
+    /// Whether the geometries are equal on that grid.
+    equal: bool,
+    /// What was noted about the payloads before their geometries.
+    before: usize,
     found: &'n mut Found,
 }
 
@@ -97,8 +103,11 @@ impl Notes<'_, '_> {
         if self.sides.iter().any(|side| side.policy.dimensions != Dimensions::Two) {
             return;
         }
-        let z = |geometry: &Geometry<'_>, i: usize| geometry.shape.positions[i][2];
-        let differs = |&(i, j): &(usize, usize)| a.shape.has_z != b.shape.has_z || z(a, i) != z(b, j);
+        let z = |geometry: &Geometry<'_>, i: usize| geometry.shape.positions[i][2].to_bits();
+        let differs = |&(i, j): &(usize, usize)| {
+            let written_otherwise = a.text(i, 2).zip(b.text(j, 2)).is_some_and(|(a, b)| a != b);
+            a.shape.has_z != b.shape.has_z || z(a, i) != z(b, j) || written_otherwise
+        };
         let first = aligned.into_iter().flat_map(Alignment::vertices).find(differs);
         if let Some((i, j)) = first {
             let values = || [a.shown_position(i), b.shown_position(j)];
@@ -110,7 +119,7 @@ impl Notes<'_, '_> {
     /// Orders of holes, parts and members: equal forms have equal ranks, so that other places are other orders.
     fn orders(&mut self) {
         let forms = [0, 1].map(|i| self.laid[i].on(self.grid));
-        if forms[0].canonical != forms[1].canonical {
+        if !self.equal {
             // Ranks of geometries that differ say nothing about the order in which they were written.
             return;
         }
@@ -187,45 +196,57 @@ impl Notes<'_, '_> {
 
     /// Numbers that are equal on the grid and written otherwise.
     fn numbers(&mut self, aligned: &Alignment) {
+        for (i, j) in aligned.vertices() {
+            self.vertex(i, j);
+        }
+        if self.found.removed_places() == self.before && self.a.shape.paths == self.b.shape.paths {
+            // What is left are positions that pairs leave out: those that close rings, and repeated ones.
+            for i in 0..self.a.shape.positions.len() {
+                self.vertex(i, i);
+            }
+        }
+    }
+
+    fn vertex(&mut self, i: usize, j: usize) {
         let (a, b) = (self.a, self.b);
+        let forms = [self.laid[0].on(self.grid), self.laid[1].on(self.grid)];
+        let [on_a, on_b] = [forms[0].delivered.positions[i], forms[1].delivered.positions[j]];
+        if self.equal && on_a != on_b {
+            let (code, message) = if a.is_point(i) {
+                (ReasonCode::LongitudeName, "one meridian, or one pole, under two longitudes")
+            } else {
+                (ReasonCode::DuplicateVertex, "repeated vertices are merged")
+            };
+            self.note(code, message, || (a.position_pointer(i), [a.shown_position(i), b.shown_position(j)]));
+        }
+        if a.code != b.code {
+            return;
+        }
         let policy = self.sides[0].policy;
         let places = [policy.precision, policy.precision, policy.precision_z];
-        let forms = [self.laid[0].on(self.grid), self.laid[1].on(self.grid)];
         let axes = if forms[0].delivered.has_z && forms[1].delivered.has_z { 3 } else { 2 };
-        let equal = forms[0].canonical == forms[1].canonical;
-        for (i, j) in aligned.vertices() {
-            let [on_a, on_b] = [forms[0].delivered.positions[i], forms[1].delivered.positions[j]];
-            if equal && on_a[0] != on_b[0] {
-                let values = || [a.shown_position(i), b.shown_position(j)];
-                let message = "one meridian, or one pole, under two longitudes";
-                self.note(ReasonCode::LongitudeName, message, || (a.position_pointer(i), values()));
-            }
-            if a.code != b.code {
-                continue;
-            }
-            for axis in (0..axes).filter(|&axis| on_a[axis] == on_b[axis]) {
-                let numbers = [a.shape.positions[i][axis], b.shape.positions[j][axis]];
-                let texts = a.text(i, axis).zip(b.text(j, axis));
-                #[expect(clippy::float_cmp, reason = "the question is whether they are the same double")]
-                let code = match texts {
-                    _ if numbers[0] != numbers[1] => Some(ReasonCode::Precision),
-                    Some((a, b)) => number_note(a, b),
-                    None => None,
-                };
-                let Some(code) = code else { continue };
-                let message = match code {
-                    ReasonCode::Precision => "rounded away by the grid",
-                    _ => "the same number, written otherwise",
-                };
-                self.found.removed(code, || Reason {
-                    a: a.shown(i, axis),
-                    b: b.shown(j, axis),
-                    canonical_a: shown::grid(on_a[axis], places[axis]),
-                    canonical_b: shown::grid(on_b[axis], places[axis]),
-                    message: message.to_owned(),
-                    ..Reason::new(code, format!("{}/{axis}", a.position_pointer(i)))
-                });
-            }
+        for axis in (0..axes).filter(|&axis| on_a[axis] == on_b[axis]) {
+            let numbers = [a.shape.positions[i][axis], b.shape.positions[j][axis]];
+            let texts = a.text(i, axis).zip(b.text(j, axis));
+            #[expect(clippy::float_cmp, reason = "the question is whether they are the same double")]
+            let code = match texts {
+                _ if numbers[0] != numbers[1] => Some(ReasonCode::Precision),
+                Some((a, b)) => number_note(a, b),
+                None => None,
+            };
+            let Some(code) = code else { continue };
+            let message = match code {
+                ReasonCode::Precision => "rounded away by the grid",
+                _ => "the same number, written otherwise",
+            };
+            self.found.removed(code, || Reason {
+                a: a.shown(i, axis),
+                b: b.shown(j, axis),
+                canonical_a: shown::grid(on_a[axis], places[axis]),
+                canonical_b: shown::grid(on_b[axis], places[axis]),
+                message: message.to_owned(),
+                ..Reason::new(code, format!("{}/{axis}", a.position_pointer(i)))
+            });
         }
     }
 

@@ -70,15 +70,20 @@ pub(super) fn grid(value: i64, places: u8) -> String {
 /// A distance with two or three digits: `1.1 mm`, `1.11 cm`, `12 m`, `3.4 km`.
 pub(super) fn distance(metres: f64, digits: usize) -> String {
     let (value, unit) = match metres {
-        m if m < 0.001 => return "less than 1 mm".to_owned(),
+        m if m < 0.0001 => return "less than 0.1 mm".to_owned(),
         m if m < 0.01 => (m * 1000.0, "mm"),
         m if m < 1.0 => (m * 100.0, "cm"),
         m if m < 1000.0 => (m, "m"),
         m => (m / 1000.0, "km"),
     };
-    let whole = if value < 10.0 { 1 } else { 2 };
-    let decimals = digits.saturating_sub(whole);
+    let decimals = digits.saturating_sub(if value < 10.0 { 1 } else { 2 });
     format!("{value:.decimals$} {unit}")
+}
+
+/// A distance that was measured: `about 1.1 mm`.
+pub(super) fn about(metres: f64) -> String {
+    let text = distance(metres, 2);
+    if text.starts_with("less") { text } else { format!("about {text}") }
 }
 
 /// One degree of a great circle on the mean sphere, in metres.

@@ -63,8 +63,10 @@ fn same_cases() -> Vec<Case> {
         case(feature(&one, r#"{"attempt":1}"#), feature(&one, "null"), policy, true, "ignored_field"),
         case(feature(&one, "{}"), one.clone(), policy, true, "form null_or_absent"),
         case("POINT(1 2)", one.clone(), policy, true, "form"),
+        case("0101000000000000000000f03f0000000000000040", "POINT(1 2)", policy, true, "form"),
         case(point("[1.00000001,2]"), one.clone(), policy, true, "precision"),
         case(feature(&one, r#"{"speed":1.21}"#), feature(&one, r#"{"speed":1.19}"#), &rounded, true, "precision"),
+        case(polygon(SQUARE), polygon("[[[0,0],[4,0],[4,3],[0,3],[0,0.0]]]"), policy, true, "number_form"),
         case(polygon(SQUARE), polygon("[[[4,0],[4,3],[0,3],[0,0],[4,0]]]"), policy, true, "ring_start"),
         case(polygon(SQUARE), polygon("[[[0,0],[0,3],[4,3],[4,0],[0,0]]]"), policy, true, "ring_direction"),
         case(polygon(SQUARE), polygon("[[[0,0],[4,0],[4,0],[4,3],[0,3],[0,0]]]"), policy, true, "duplicate_vertex"),
@@ -261,8 +263,8 @@ fn fixes_are_those_that_help() {
     let policy = &Policy::default();
     for (a, b, fix) in [
         ("[0.00000015,0]", "[0.00000014,0]", "precision = 6, or near = \"5 cm\""),
-        // The line of a rounding runs here at every precision.
-        ("[0.500000001,0.5]", "[0.499999999,0.5]", "near = \"5 cm\""),
+        // On two sides of a line at precision 6 as well.
+        ("[0.00000044,0]", "[0.00000052,0]", "precision = 5, or near = \"5 cm\""),
         ("[1.0000002,2]", "[1.0000004,2]", "precision = 6, or near = \"5 cm\""),
         ("[1,2]", "[1.0001,2]", "near = \"50 m\""),
         ("[1,2,7.0001]", "[1,2,7.0009]", "precision_z = 2, or dimensions = 2"),
@@ -271,6 +273,10 @@ fn fixes_are_those_that_help() {
         let explanation = explained(&point(a), &point(b), policy);
         assert_eq!(explanation.fixes, [fix], "{explanation:#?}");
     }
+    // One vertex straddles lines at precision 7 and 6, the other at 5.
+    let (a, b) = ("[[0.00000044,0],[1,0.00000496]]", "[[0.00000052,0],[1,0.00000502]]");
+    let explanation = explained(&shape("LineString", a), &shape("LineString", b), policy);
+    assert_eq!(explanation.fixes, ["near = \"5 cm\""], "{explanation:#?}");
     let one = point("[1,2]");
     let listed = identified(&["/properties/a", "/properties/b"]);
     for (a, b, policy, fix) in [

@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn a_grid_edge_reads_as_promised() {
     let a = r#"{"type":"Feature","properties":{"received_at":"10:00","kind":"hydrant"},
-        "geometry":{"type":"Point","coordinates":[0.00000015,52.5]}}"#;
-    let b = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[0.00000014,52.5]},
+        "geometry":{"type":"Point","coordinates":[0.00000015,0]}}"#;
+    let b = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[0.00000014,0]},
         "properties":{"kind":"hydrant","received_at":"10:05"}}"#;
     let expected = "\
 different keys
@@ -17,7 +17,7 @@ different keys
   not reasons (removed before hashing): received_at · key order
 ";
     let text = explained(a, b, &Policy::default()).to_text(["a", "b"], false);
-    assert_eq!(text.replace("less than 1 mm", "1.1 mm"), expected);
+    assert_eq!(text, expected);
 }
 
 #[test]

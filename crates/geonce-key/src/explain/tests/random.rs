@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::Keyer;
+use crate::explain::ReasonCode;
 use crate::explain::align::Trace;
 use crate::explain::laid::{Grid, Laid};
 use crate::policy::{Dimensions, Lines, Parts};
@@ -71,7 +72,9 @@ fn policy() -> impl Strategy<Value = Policy> {
             1 => {
                 let mut policy = identified(&["/properties/id", "/properties/speed"]);
                 if let Identity::Fields(fields) = &mut policy.identity {
-                    fields.iter_mut().for_each(|field| field.optional = true);
+                    for field in fields {
+                        field.optional = true;
+                    }
                 }
                 policy
             }
@@ -98,6 +101,16 @@ fn check(a: &Side<'_>, b: &Side<'_>) {
             assert_eq!(explanation.same, key_a.matches(&key_b), "{explanation:#?}");
             assert_eq!(explanation.same, explanation.reasons.is_empty(), "{explanation:#?}");
             assert!(explanation.same || explanation.outside.is_empty());
+            let by_policy = explanation.reasons.iter().any(|reason| reason.code == ReasonCode::Policy);
+            assert!(!by_policy || !std::ptr::eq(a.policy, b.policy), "{explanation:#?}");
+            let one_policy = std::ptr::eq(a.policy, b.policy);
+            let nothing_found = explanation.removed.is_empty() && explanation.outside.is_empty();
+            let must_find = explanation.same && one_policy && a.input.bytes != b.input.bytes;
+            assert!(
+                !(must_find && nothing_found),
+                "{:?}",
+                [a, b].map(|side| String::from_utf8_lossy(side.input.bytes))
+            );
             serde_json::from_str::<serde_json::Value>(&explanation.to_json()).unwrap();
             explanation.to_text(["a", "b"], true);
             explanation.to_svg(a, b);
