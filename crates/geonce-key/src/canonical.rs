@@ -57,8 +57,7 @@ impl Canonicalizer {
                         Kind::Point => point(path, rules, target),
                         Kind::LineString => line(path, rules, &mut self.path, target),
                         _ => {
-                            let closed =
-                                unclosed.binary_search_by_key(&index, |&unclosed| unclosed as usize).is_err();
+                            let closed = unclosed.binary_search_by_key(&index, |&unclosed| unclosed as usize).is_err();
                             let open = &path[..path.len() - usize::from(closed)];
                             ring(open, nth == 0, &mut self.path, target)
                         }

@@ -246,7 +246,7 @@ pub(crate) fn path_pointer(shape: &Shape<impl Copy>, index: usize) -> String {
     String::new()
 }
 
-fn position_pointer(shape: &Shape<f64>, position: usize) -> String {
+pub(crate) fn position_pointer(shape: &Shape<f64>, position: usize) -> String {
     let path = shape.paths.partition_point(|&end| end as usize <= position);
     let start = if path == 0 { 0 } else { shape.paths[path - 1] as usize };
     let pointer = path_pointer(shape, path);

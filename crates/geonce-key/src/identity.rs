@@ -38,7 +38,8 @@ pub(crate) fn write(
             None => out.extend_from_slice(b"{}"),
             Some(payload) => {
                 left_out(payload, ignore, skip);
-                Writer { unicode: policy.unicode, skip, bytes_max: policy.limits.bytes_max }.value(payload.root, out)?;
+                Writer { unicode: policy.unicode, skip, bytes_max: policy.limits.bytes_max }
+                    .value(payload.root, out)?;
             }
         },
         Identity::Fields(_) => {
@@ -55,7 +56,7 @@ pub(crate) fn write(
 }
 
 /// Pointers start at the payload where it is an envelope, at the Feature otherwise; without envelope these are one.
-fn payload_base<'a>(payload: &Payload<'a>, policy: &Policy) -> Value<'a> {
+pub(crate) fn payload_base<'a>(payload: &Payload<'a>, policy: &Policy) -> Value<'a> {
     match (&policy.feature, payload.feature) {
         (None, Some(feature)) => feature,
         _ => payload.root,

@@ -1,8 +1,9 @@
 //! Keys: the bytes of `g1` point 12 and their digests, from any input form, under one policy.
 
 use crate::canonical::{Canonicalizer, Rules};
+use crate::coordinates::write_geometry;
 use crate::crs::{self, Crs};
-use crate::decimal::{Decimal, write_grid};
+use crate::decimal::Decimal;
 use crate::delivered::Delivered;
 use crate::fingerprint::Fingerprint;
 use crate::geojson::{self, Payload};
@@ -11,7 +12,7 @@ use crate::identity;
 use crate::json::{self, Tape};
 use crate::policy::{AssumedCrs, Dimensions, Policy};
 use crate::schema::Schema;
-use crate::shape::{Kind, MemberRef, Shape};
+use crate::shape::Shape;
 use crate::{Code, Error, Result};
 use std::borrow::Cow;
 
@@ -45,6 +46,9 @@ impl<'a> Input<'a> {
         Input { form: Form::Json, bytes, crs: None }
     }
 }
+
+/// The most warnings that are kept of one payload.
+pub const WARNINGS_MAX: usize = 16;
 
 /// Something a sender should know that is no reason to refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -310,7 +314,7 @@ impl Keyer {
         let closed = unclosed.iter().map(|&i| warning("ring_closed", i as usize, "the ring was closed"));
         let flat =
             collapsed.iter().map(|&i| warning("collapsed", i, "on the grid this line or ring has no extent left"));
-        closed.chain(flat).collect()
+        closed.chain(flat).take(WARNINGS_MAX).collect()
     }
 
     fn accept_type(&self, payload: &Payload<'_>) -> Result<()> {
@@ -348,7 +352,7 @@ impl Keyer {
     }
 
     /// The transformation a payload needs; `None` where its numbers are WGS 84 longitude and latitude already.
-    fn resolve_crs(&self, declared: Option<u32>, outer: Option<u32>) -> Result<Option<Crs>> {
+    pub(crate) fn resolve_crs(&self, declared: Option<u32>, outer: Option<u32>) -> Result<Option<Crs>> {
         let outer = outer.map(normal_code);
         if declared.zip(outer).is_some_and(|(inner, outer)| inner != outer) {
             let message = "feature and collection declare different coordinate systems";
@@ -397,7 +401,7 @@ fn true_member(member_pointers: &[String], error: Error) -> Error {
 }
 
 /// Several codes may name one system; an unknown one stays and is refused where it is used.
-fn normal_code(srid: u32) -> u32 {
+pub(crate) fn normal_code(srid: u32) -> u32 {
     crs::lookup(srid).map_or(srid, |crs| crs.code())
 }
 
@@ -420,85 +424,5 @@ fn crs_pointer(payload: &Payload<'_>) -> String {
             Some(_) => format!("{}/crs", payload.geometry_pointer),
             None => String::new(),
         },
-    }
-}
-
-/// A canonical shape as `GeoJSON`, members in the order of RFC 8785. `places` are those of x and y, and of z.
-pub(crate) fn write_geometry(shape: &Shape<i64>, places: [u8; 2], out: &mut Vec<u8>) {
-    let writer = CoordinateWriter { places, has_z: shape.has_z };
-    if !shape.collection {
-        if let Some(member) = shape.members().next() {
-            writer.member(member, out);
-        }
-        return;
-    }
-    out.extend_from_slice(b"{\"geometries\":");
-    writer.list(shape.members(), out, CoordinateWriter::member);
-    out.extend_from_slice(b",\"type\":\"GeometryCollection\"}");
-}
-
-struct CoordinateWriter {
-    places: [u8; 2],
-    has_z: bool,
-}
-
-impl CoordinateWriter {
-    fn list<T>(&self, items: impl Iterator<Item = T>, out: &mut Vec<u8>, write: impl Fn(&Self, T, &mut Vec<u8>)) {
-        let mut separator = b'[';
-        for item in items {
-            out.push(separator);
-            separator = b',';
-            write(self, item, out);
-        }
-        out.push(b']');
-    }
-
-    fn member(&self, member: MemberRef<'_, i64>, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"{\"coordinates\":");
-        match member.kind {
-            Kind::MultiPoint | Kind::MultiLineString | Kind::MultiPolygon => {
-                self.list(member.parts(), out, |writer, part, out| writer.part(member.kind.part(), part.paths(), out));
-            }
-            kind => {
-                if let Some(part) = member.parts().next() {
-                    self.part(kind, part.paths(), out);
-                }
-            }
-        }
-        out.extend_from_slice(b",\"type\":\"");
-        out.extend_from_slice(member.kind.name().as_bytes());
-        out.extend_from_slice(b"\"}");
-    }
-
-    fn part<'a>(&self, kind: Kind, mut paths: impl Iterator<Item = &'a [[i64; 3]]>, out: &mut Vec<u8>) {
-        let path = |writer: &Self, path: &[[i64; 3]], out: &mut Vec<u8>| {
-            writer.list(path.iter(), out, CoordinateWriter::position);
-        };
-        match kind {
-            Kind::Polygon => self.list(paths, out, path),
-            Kind::Point => {
-                if let Some([position]) = paths.next() {
-                    self.position(position, out);
-                }
-            }
-            _ => {
-                if let Some(line) = paths.next() {
-                    path(self, line, out);
-                }
-            }
-        }
-    }
-
-    #[inline]
-    fn position(&self, position: &[i64; 3], out: &mut Vec<u8>) {
-        out.push(b'[');
-        write_grid(position[0], self.places[0], out);
-        out.push(b',');
-        write_grid(position[1], self.places[0], out);
-        if self.has_z {
-            out.push(b',');
-            write_grid(position[2], self.places[1], out);
-        }
-        out.push(b']');
     }
 }

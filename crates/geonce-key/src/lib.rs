@@ -16,10 +16,12 @@
 
 pub mod assemble;
 mod canonical;
+mod coordinates;
 pub mod crs;
 mod decimal;
 mod delivered;
 mod error;
+pub mod explain;
 mod fingerprint;
 mod geojson;
 mod grid;
@@ -41,7 +43,7 @@ pub use delivered::Delivered;
 pub use error::{Code, Error, Result};
 pub use fingerprint::{DELIVERY_ID_BYTES_MAX, Delivery, Encoding, Fingerprint};
 pub use identity::IGNORED;
-pub use key::{Form, Input, Keyed, Keyer, Warning};
+pub use key::{Form, Input, Keyed, Keyer, WARNINGS_MAX, Warning};
 pub use limits::Limits;
 pub use policy::{Pointer, Policy};
 pub use shape::{Kind, Shape};
