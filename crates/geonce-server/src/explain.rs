@@ -1,6 +1,97 @@
-//! `geonce explain`.
+//! `geonce explain`: two payloads, one answer with its reasons.
+
 use crate::arguments::ExplainArguments;
 use crate::failure::{Failure, Outcome};
-pub(crate) fn run(_a: &ExplainArguments) -> Outcome {
-    Err(Failure::new("x", "x"))
+use crate::input::Input;
+use geonce_key::explain::{Side, Which, explain};
+use geonce_key::{Delivery, Form, Policy};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+/// Runs the command; the answer is yes if both are the same event.
+pub(crate) fn run(arguments: &ExplainArguments) -> Outcome {
+    let policy_a = arguments.policy.policy()?;
+    let policy_b = match &arguments.source_b {
+        Some(source) => arguments.policy.policy_of(Some(source))?,
+        None => policy_a.clone(),
+    };
+    let payload_a = Payload::read(&arguments.a, arguments, &policy_a)?;
+    let payload_b = Payload::read(&arguments.b, arguments, &policy_b)?;
+    let deliveries = deliveries(&arguments.delivery)?;
+    let a = Side { input: payload_a.input(), policy: &policy_a, delivery: deliveries[0] };
+    let b = Side { input: payload_b.input(), policy: &policy_b, delivery: deliveries[1] };
+    let explanation = explain(&a, &b).map_err(|(which, error)| {
+        let path = if matches!(which, Which::A) { &arguments.a } else { &arguments.b };
+        Failure::from(error).within(&path.display().to_string())
+    })?;
+    let names = [&arguments.a, &arguments.b].map(|path| path.display().to_string());
+    let mut text = if arguments.json {
+        explanation.to_json()
+    } else {
+        let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        explanation.to_text([&names[0], &names[1]], color)
+    };
+    if let Some(path) = &arguments.svg {
+        let svg = explanation.to_svg(&a, &b);
+        if path == Path::new("-") {
+            text = svg;
+        } else {
+            std::fs::write(path, svg).map_err(|error| Failure::io(&path.display().to_string(), &error))?;
+        }
+    }
+    let mut out = io::stdout().lock();
+    let newline = if text.ends_with('\n') { "" } else { "\n" };
+    write!(out, "{text}{newline}").map_err(|error| Failure::io("standard output", &error))?;
+    Ok(explanation.same)
+}
+
+/// The one payload of a file.
+struct Payload {
+    bytes: Vec<u8>,
+    form: Form,
+    crs: Option<u32>,
+}
+
+impl Payload {
+    fn read(path: &Path, arguments: &ExplainArguments, policy: &Policy) -> Result<Payload, Failure> {
+        let mut input = Input::open(path, arguments.format.into(), policy.feature.is_some(), &policy.limits)?;
+        let mut found: Option<Payload> = None;
+        loop {
+            while let Some(next) = input.next() {
+                let name = path.display().to_string();
+                let item = next.map_err(|broken| Failure::from(broken.error).within(&name))?;
+                if found.is_some() {
+                    return Err(Failure::new("explain_several", format!("{name} holds several features"))
+                        .hint("explain compares two payloads: give a file with one feature each"));
+                }
+                let bytes = input.bytes(&item).to_vec();
+                found = Some(Payload { bytes, form: item.form, crs: input.collection().crs });
+            }
+            if !input.read_piece()? {
+                break;
+            }
+        }
+        found.ok_or_else(|| Failure::new("explain_empty", format!("{} holds no payload", path.display())))
+    }
+
+    fn input(&self) -> geonce_key::Input<'_> {
+        geonce_key::Input { form: self.form, bytes: &self.bytes, crs: self.crs }
+    }
+}
+
+/// The delivery ids of both payloads, where given.
+fn deliveries(texts: &[String]) -> Result<[Option<Delivery<'_>>; 2], Failure> {
+    match texts {
+        [] => Ok([None, None]),
+        [a, b] => Ok([Some(delivery(a)?), Some(delivery(b)?)]),
+        _ => Err(Failure::new("usage", "--delivery is given twice: for the first payload and for the second")),
+    }
+}
+
+fn delivery(text: &str) -> Result<Delivery<'_>, Failure> {
+    let Some((by, id)) = text.split_once('=') else {
+        return Err(Failure::new("usage", format!("--delivery {text:?} is not header=id"))
+            .hint("such as --delivery webhook-id=42"));
+    };
+    Ok(Delivery { by, id, index: 0 })
 }

@@ -32,6 +32,13 @@ impl Failure {
         Failure { broken_pipe, ..Failure::new("io", format!("{what}: {error}")) }
     }
 
+    /// The same failure, said of `what`.
+    #[must_use]
+    pub(crate) fn within(mut self, what: &str) -> Failure {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// Whether the reader of our output has gone away, which is its right.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         self.broken_pipe

@@ -273,8 +273,9 @@ fn fixes_are_those_that_help() {
         let explanation = explained(&point(a), &point(b), policy);
         assert_eq!(explanation.fixes, [fix], "{explanation:#?}");
     }
-    // One vertex straddles lines at precision 7 and 6, the other at 5.
-    let (a, b) = ("[[0.00000044,0],[1,0.00000496]]", "[[0.00000052,0],[1,0.00000502]]");
+    // One vertex straddles lines at precision 7 and 6, the second the half at 5, the third 5/11 at 5.
+    let a = "[[0.00000044,0],[1,0.00000496],[2,0.00000451]]";
+    let b = "[[0.00000052,0],[1,0.00000502],[2,0.00000458]]";
     let explanation = explained(&shape("LineString", a), &shape("LineString", b), policy);
     assert_eq!(explanation.fixes, ["near = \"5 cm\""], "{explanation:#?}");
     let one = point("[1,2]");
