@@ -24,7 +24,7 @@ import workload
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "target" / "release"
 PYTHON_LINES = {"points": 20_000, "parcels": 2_000, "polygons": 20, "multipolygons": 500}
-COUNTED_LINES = {"points": 5_000, "parcels": 1_000, "polygons": 20, "multipolygons": 300}
+COUNTED_LINES = {"points": 40_000, "parcels": 5_000, "polygons": 50, "multipolygons": 2_000}
 ARTICLE = """
 import json, sys
 sys.path.insert(0, sys.argv[1] + "/seeds")

@@ -43,7 +43,12 @@ pub(crate) fn write(
             }
         },
         Identity::Fields(_) => {
-            write_fields(base.map(|payload| payload_base(payload, policy)), &prepared.fields, policy, out)?;
+            // From the top of an envelope, /properties is not the Feature's.
+            let base = base.map(|payload| {
+                let properties = if policy.feature.is_none() { payload.properties } else { None };
+                (payload_base(payload, policy), properties)
+            });
+            write_fields(base, &prepared.fields, policy, out)?;
         }
     }
     out.extend_from_slice(&prepared.scope);
@@ -138,11 +143,16 @@ impl Prepared {
 }
 
 /// An object from pointer text to value.
-fn write_fields(base: Option<Value<'_>>, fields: &[Named], policy: &Policy, out: &mut Vec<u8>) -> Result<()> {
+fn write_fields(
+    base: Option<(Value<'_>, Option<Value<'_>>)>,
+    fields: &[Named],
+    policy: &Policy,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let writer = Writer { unicode: policy.unicode, skip: &[], bytes_max: policy.limits.bytes_max };
     let mut separator = b'{';
     for Named { field, name } in fields {
-        let Some(value) = base.and_then(|base| base.at_tokens(field.at.tokens())) else {
+        let Some(value) = base.and_then(|(base, properties)| find(base, properties, &field.at)) else {
             if field.optional {
                 continue;
             }
@@ -162,6 +172,14 @@ fn write_fields(base: Option<Value<'_>>, fields: &[Named], policy: &Policy, out:
     }
     out.push(b'}');
     Ok(())
+}
+
+/// What a pointer finds from `base` on. Most go through the Feature's properties, which have been found already.
+fn find<'a>(base: Value<'a>, properties: Option<Value<'a>>, pointer: &Pointer) -> Option<Value<'a>> {
+    match (pointer.tokens(), properties) {
+        ([first, rest @ ..], Some(properties)) if first == "properties" => properties.at_tokens(rest),
+        (tokens, _) => base.at_tokens(tokens),
+    }
 }
 
 fn write_rounded(value: Value<'_>, places: u8, field: &Field, out: &mut Vec<u8>) -> Result<()> {

@@ -227,6 +227,7 @@ impl Splitter {
                 None
             }
             Step::Done => {
+                self.known = Some(document.collection());
                 self.mode = Mode::Done;
                 None
             }

@@ -85,7 +85,9 @@ impl Input {
         let mut last_refusal = None;
         loop {
             while let Some(found) = self.splitter.next() {
-                if !self.splitter.is_collection() || self.splitter.collection().crs.is_some() {
+                // A system that is known while features are still coming was declared before them.
+                let known = found.is_ok() && self.splitter.collection().crs.is_some();
+                if !self.splitter.is_collection() || known {
                     return Ok(FirstPass::NotNeeded);
                 }
                 last_refusal = found.err().map(|broken| broken.error);

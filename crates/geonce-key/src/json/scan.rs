@@ -157,6 +157,7 @@ impl Scanner<'_> {
     fn object(&mut self, depth: usize) -> Result<()> {
         let index = self.open(Tag::Object, depth)?;
         let first_name = self.names.len();
+        let (mut seen, mut suspect) = (0u64, false);
         let mut count = 0;
         if self.peek() == Some(b'}') {
             self.close(index, 0);
@@ -168,7 +169,12 @@ impl Scanner<'_> {
             }
             let name = self.nodes.len();
             self.string()?;
-            self.names.push(self.sketch(name));
+            let sketched = self.sketch(name);
+            // A bit per name: only names that share one, or are escaped, are compared.
+            let bit = 1u64 << (sketched.sketch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58);
+            suspect |= seen & bit != 0 || self.nodes[name].flag;
+            seen |= bit;
+            self.names.push(sketched);
             self.skip_space();
             if self.peek() != Some(b':') {
                 return Err(self.unexpected("':'"));
@@ -192,7 +198,10 @@ impl Scanner<'_> {
             let message = format!("an object has more than {} members", self.limits.members_max);
             return Err(Error::new(Code::LimitMembers, "", message));
         }
-        self.refuse_duplicates(first_name)?;
+        if suspect {
+            self.refuse_duplicates(first_name)?;
+        }
+        self.names.truncate(first_name);
         self.close(index, count);
         Ok(())
     }
@@ -216,8 +225,9 @@ impl Scanner<'_> {
         Name { sketch, node: offset(node) }
     }
 
-    /// Refuses an object in which a name occurs twice (RFC 7493 section 2.3), and forgets its names.
-    fn refuse_duplicates(&mut self, first: usize) -> Result<()> {
+    /// Refuses an object in which a name occurs twice (RFC 7493 section 2.3).
+    #[inline(never)]
+    fn refuse_duplicates(&self, first: usize) -> Result<()> {
         let names = &self.names[first..];
         let escaped = names.iter().any(|name| self.nodes[name.node as usize].flag);
         let twice = if escaped || names.len() > PAIRWISE_MAX {
@@ -237,7 +247,6 @@ impl Scanner<'_> {
             let message = format!("the member {name:?} occurs twice");
             return Err(Error::new(Code::JsonDuplicateMember, pointer_token(&name), message));
         }
-        self.names.truncate(first);
         Ok(())
     }
 
@@ -260,7 +269,8 @@ impl Scanner<'_> {
         self.any_string(start, at)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a few instructions for every string of a payload")]
+    #[inline(always)]
     fn end_string(&mut self, start: usize, end: usize, escaped: bool) -> Result<()> {
         let length = end - start;
         if length > self.limits.string_bytes_max {
