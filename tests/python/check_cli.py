@@ -149,6 +149,8 @@ def hostile(binary: str) -> None:
         "zero bytes": b"\0" * 1_000_000,
         "repeated names": b'{"type":"Point","type":"Point","coordinates":[1,2]}',
         "names equal after unescaping": b'{"type":"Point","\\u0074ype":"Point","coordinates":[1,2]}',
+        "arrays under escaped names": b'{"type":"Thing",' + b",".join([b'"\\u0061":[]'] * 70_000) + b"}",
+        "many lists of features": b'{"type":"Thing",' + b",".join([b'"features":[]'] * 70_000) + b"}",
         "half a surrogate pair": b'{"type":"Feature","id":"\\ud800","geometry":null}',
     }
     for what, payload in bombs.items():
@@ -158,6 +160,12 @@ def hostile(binary: str) -> None:
         expect(f"{what}: refused", (code, out.startswith("ERR "), "panicked" in err), (1, True, False))
         allowed = 0.1 * max(1.0, len(payload) / 1e6) + 0.05
         expect(f"{what}: within {allowed:.2f} CPU seconds ({spent:.2f})", spent <= allowed, True)
+    triangles = [[[[i % 300 * 0.5, 1], [i % 300 * 0.5 + 0.1, 1], [i % 300 * 0.5, 1.1]]] for i in range(30_000)]
+    payload = json.dumps({"type": "MultiPolygon", "coordinates": triangles}).encode()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    code, out, _ = run(binary, "key", "--close-rings", "-", stdin=payload)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    expect(f"30,000 unclosed rings are closed in time ({spent:.2f} s)", (code, spent <= 0.1 * len(payload) / 1e6 + 0.05), (0, True))
     payload = json.dumps({"type": "Polygon", "coordinates": [[*star, star[0]]]}).encode()
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     code, out, _ = run(binary, "key", "--json", "--validity", "-", stdin=payload)

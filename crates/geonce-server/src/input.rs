@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use geonce_key::split::{Broken, Collection, Format, Item, Splitter};
 use geonce_key::{Code, Error, Limits};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
 /// Bytes asked for at once.
@@ -32,6 +32,9 @@ impl Input {
         let format = if format == Format::Auto { by_name(path) } else { format };
         let splitter = Splitter::new(format, envelope, limits);
         if path == Path::new("-") {
+            if io::stdin().is_terminal() {
+                eprintln!("reading standard input; end with Ctrl-D");
+            }
             return Ok(Input::new(Box::new(io::stdin()), "standard input".to_owned(), splitter));
         }
         let name = path.display().to_string();

@@ -44,6 +44,9 @@ enum Expect {
     CommaOrEnd,
 }
 
+/// The length of `features` with every character escaped.
+const ESCAPED_FEATURES_BYTES: usize = 8 * 6;
+
 #[expect(clippy::struct_excessive_bools, reason = "each is one fact about the text; none excludes another")]
 pub(super) struct Document {
     /// First byte of the document.
@@ -65,6 +68,8 @@ pub(super) struct Document {
     outer: Vec<u8>,
     outer_from: usize,
     streamed: bool,
+    /// Whether a member `features` has been looked at.
+    features_seen: bool,
     has_line_break: bool,
     /// Line breaks seen behind the document.
     lines_behind: u64,
@@ -90,6 +95,7 @@ impl Document {
             outer: Vec::new(),
             outer_from: start,
             streamed: false,
+            features_seen: false,
             has_line_break: false,
             lines_behind: 0,
             envelope,
@@ -205,28 +211,36 @@ impl Document {
         None
     }
 
-    /// Whether the array that opens here is the list of a `FeatureCollection`, as far as can be known by now.
+    /// Whether the array that opens here is the list of a `FeatureCollection`, as far as can be known by now. The
+    /// question is asked of the first member of that name only: a second one makes the document invalid.
     fn opens_features(&mut self, bytes: &[u8], limits: &Limits) -> bool {
-        if self.envelope || self.streamed {
+        if self.envelope || self.features_seen || !self.is_named_features(bytes) {
             return false;
         }
-        let (from, to) = self.last_string;
-        let between = &bytes[(to + 1).min(self.at)..self.at];
-        let name = &bytes[from..to.max(from)];
-        let may_be = name == b"features" || name.contains(&b'\\');
-        if !may_be || !between.iter().filter(|b| !b.is_ascii_whitespace()).eq([&b':']) {
-            return false;
-        }
+        self.features_seen = true;
         let so_far = [&bytes[self.start..=self.at], b"]}"].concat();
         let mut tape = Tape::default();
         let Ok(document) = json::parse(&so_far, limits, &mut tape) else { return false };
         let root = document.root();
-        let other_type = root.get("type").is_some_and(|kind| !kind.is_str("FeatureCollection"));
-        if root.get("features").is_none() || other_type {
+        if root.get("type").is_some_and(|kind| !kind.is_str("FeatureCollection")) {
             return false;
         }
         self.declared.crs = root.get("crs").and_then(|crs| crate::geojson::declared_crs(crs).ok());
         true
+    }
+
+    /// Whether the value that opens here belongs to a member `features`, however that name is written.
+    fn is_named_features(&self, bytes: &[u8]) -> bool {
+        let (from, to) = self.last_string;
+        let between = &bytes[(to + 1).min(self.at)..self.at];
+        if from == self.start || !between.iter().filter(|b| !b.is_ascii_whitespace()).eq([&b':']) {
+            return false;
+        }
+        let name = &bytes[from..to];
+        let mut tape = Tape::default();
+        let escaped = name.len() <= ESCAPED_FEATURES_BYTES && name.contains(&b'\\');
+        let unescaped = |tape| json::parse(&bytes[from - 1..=to], &Limits::default(), tape).ok();
+        name == b"features" || (escaped && unescaped(&mut tape).is_some_and(|name| name.root().is_str("features")))
     }
 
     fn enter_features(&mut self, bytes: &[u8]) {

@@ -138,3 +138,15 @@ fn forms_are_told_apart_by_their_first_bytes() {
     assert_eq!(form(b"{}"), Form::Json);
     assert_eq!(form(b"01"), Form::Json);
 }
+
+#[test]
+fn many_arrays_with_escaped_or_repeated_names_are_read_once() {
+    for name in ["\\u0061", "features"] {
+        let members: Vec<String> = (0..60_000).map(|_| format!("\"{name}\":[]")).collect();
+        let text = format!("{{\"type\":\"Thing\",{}}}", members.join(","));
+        let mut splitter = Splitter::new(Format::Auto, false, &Limits::default());
+        splitter.feed(text.as_bytes());
+        splitter.finish();
+        assert!(splitter.next().unwrap().is_ok());
+    }
+}
