@@ -290,9 +290,10 @@ impl Document {
     fn byte_of_feature(&mut self, byte: u8) -> Option<Step> {
         match byte {
             b'"' => self.open_string(),
-            b',' | b']' | b'}' if self.depth == 0 => return Some(self.end_feature()),
+            // Nothing else ends a feature: each takes at least one byte, so that every step gets further.
+            b',' | b']' if self.depth == 0 => return Some(self.end_feature()),
             b'{' | b'[' => self.depth += 1,
-            b'}' | b']' => self.depth -= 1,
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
             b'\n' => self.has_line_break = true,
             _ => {}
         }

@@ -150,3 +150,10 @@ fn many_arrays_with_escaped_or_repeated_names_are_read_once() {
         assert!(splitter.next().unwrap().is_ok());
     }
 }
+
+#[test]
+fn a_stray_bracket_among_features_is_refused_once() {
+    check(Format::Auto, r#"{"features":[}"#, &["1 json_incomplete /features/0"]);
+    check(Format::Auto, r#"{"features":[},{}]}"#, &["1/features/0 }", "2/features/1 {}", "1 geojson_type /type"]);
+    check(Format::Auto, r#"{"features":[{}}"#, &["1 json_incomplete /features/0"]);
+}
