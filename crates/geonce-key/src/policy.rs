@@ -158,6 +158,9 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The largest `limits.depth_max`: values are read by recursion.
+pub const DEPTH_MAX: usize = 256;
+
 /// The largest `precision` and `precision_z`.
 pub const PRECISION_MAX: u8 = 9;
 
@@ -230,6 +233,9 @@ impl Policy {
         let refuse = |message: String| Err(Error::new(Code::PolicyInvalid, "", message));
         if self.precision > PRECISION_MAX || self.precision_z > PRECISION_MAX {
             return refuse(format!("precision and precision_z are 0 to {PRECISION_MAX}"));
+        }
+        if self.limits.depth_max > DEPTH_MAX {
+            return refuse(format!("limits.depth_max is at most {DEPTH_MAX}"));
         }
         if let Identity::Fields(fields) = &self.identity {
             if fields.is_empty() {
