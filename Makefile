@@ -30,8 +30,7 @@ test-python: $(PYTHON) release
 	$(PYTHON) tests/python/check_workload.py $(BINARY) --reference $(REFERENCE)
 
 release:
-	cargo build --release --workspace --bins
-	cargo build --release -p geonce-key --examples
+	cargo build --release --workspace --bins --examples
 
 $(PYTHON): tests/python/requirements.txt
 	python3 -m venv $(VENV)

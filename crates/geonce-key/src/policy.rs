@@ -228,6 +228,17 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The policy whose fingerprint is the content digest of `g1` point 12: it tells whether a duplicate differs
+    /// outside its identity.
+    #[must_use]
+    pub fn content(&self) -> Policy {
+        let identity = match &self.identity {
+            Identity::Whole { ignore } => Identity::Whole { ignore: ignore.clone() },
+            Identity::Fields(_) => Identity::Whole { ignore: Vec::new() },
+        };
+        Policy { identity, version: None, key_secret: None, previous: None, ..self.clone() }
+    }
+
     /// Refuses settings that contradict each other or are out of range.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |message: String| Err(Error::new(Code::PolicyInvalid, "", message));

@@ -92,9 +92,7 @@ fn run_payload(vector: &Value) -> Result<(Value, Answer), Error> {
         expect["warnings"] = json!(codes);
     }
     if vector.get("content").is_some() {
-        let identity = Identity::Whole { ignore: Vec::new() };
-        let plain = Policy { identity, version: None, key_secret: None, ..policy };
-        let content = Keyer::new(&plain)?.key(Input { form, bytes: &bytes, crs: None })?;
+        let content = Keyer::new(&policy.content())?.key(Input { form, bytes: &bytes, crs: None })?;
         expect["content"] = json!(hex(&content.fingerprint));
     }
     let mut names = aliases;

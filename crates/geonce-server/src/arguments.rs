@@ -21,7 +21,9 @@ pub(crate) enum Command {
     /// Print the spatial event key of each feature.
     ///
     /// Reads GeoJSON (Feature, geometry, FeatureCollection), NDJSON, GeoJSON text sequences, WKT and WKB.
+    ///
     /// Prints one line per feature: its key, or `ERR code pointer` for one that is refused.
+    ///
     /// Exit code 0: all keyed, 1: some refused, 2: usage.
     Key(KeyArguments),
     /// Say why two payloads are the same event, or why not.
@@ -38,9 +40,6 @@ pub(crate) struct KeyArguments {
     /// File to read; `-` or nothing for standard input.
     #[arg(default_value = "-")]
     pub(crate) file: PathBuf,
-
-    #[command(flatten)]
-    pub(crate) policy: PolicyArguments,
 
     /// How the input is divided into payloads.
     #[arg(long, value_enum, default_value_t)]
@@ -69,6 +68,10 @@ pub(crate) struct KeyArguments {
     /// Threads that make keys; 0 for one per core.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
+
+    // Last: its help heading would cover what follows.
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
 }
 
 #[derive(Args)]
@@ -78,9 +81,6 @@ pub(crate) struct ExplainArguments {
 
     /// Second payload; `-` for standard input.
     pub(crate) b: PathBuf,
-
-    #[command(flatten)]
-    pub(crate) policy: PolicyArguments,
 
     /// Key the second payload under this source of the same configuration file.
     #[arg(long, value_name = "NAME", requires = "config")]
@@ -101,6 +101,10 @@ pub(crate) struct ExplainArguments {
     /// Draw both geometries into this SVG file; `-` for standard output instead of text.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+
+    // Last: its help heading would cover what follows.
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
 }
 
 /// Settings of a policy. Without any, the key covers the whole payload.
