@@ -336,7 +336,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads `uXXXX` at the current place.
+    /// Reads `u` and four hexadecimal digits.
     fn hex4(&mut self) -> Result<u32> {
         self.at += 1;
         let mut code = 0;
