@@ -5,8 +5,7 @@
 
 mod contain;
 
-use std::cmp::Ordering;
-
+use crate::canonical;
 use crate::shape::{Kind, Position, Shape};
 use crate::{Code, Error, Limits, Result};
 use contain::{Edges, Probe};
@@ -162,7 +161,7 @@ fn ranks(rings: &[&[Position<i64>]], facts: &[Facts]) -> Vec<usize> {
     order.sort_by_key(|&i| facts[i].area.unsigned_abs());
     for tied in order.chunk_by_mut(|&a, &b| facts[a].area.unsigned_abs() == facts[b].area.unsigned_abs()) {
         if tied.len() > 1 {
-            tied.sort_by_cached_key(|&i| least_rotation(rings[i]));
+            tied.sort_by_cached_key(|&i| least_ring(rings[i]));
         }
     }
     let mut ranks = vec![0; rings.len()];
@@ -173,29 +172,14 @@ fn ranks(rings: &[&[Position<i64>]], facts: &[Facts]) -> Vec<usize> {
 }
 
 /// The open ring without repeated positions, started where it compares smallest.
-fn least_rotation(ring: &[Position<i64>]) -> Vec<Position<i64>> {
+fn least_ring(ring: &[Position<i64>]) -> Vec<Position<i64>> {
     let mut open = ring.to_vec();
     open.dedup();
     while open.len() > 1 && open.first() == open.last() {
         open.pop();
     }
-    let n = open.len();
-    let (mut best, mut other, mut same) = (0, 1, 0);
-    while best < n && other < n && same < n {
-        match open[(best + same) % n].cmp(&open[(other + same) % n]) {
-            Ordering::Equal => {
-                same += 1;
-                continue;
-            }
-            Ordering::Greater => best += same + 1,
-            Ordering::Less => other += same + 1,
-        }
-        if best == other {
-            other += 1;
-        }
-        same = 0;
-    }
-    open.rotate_left(best.min(other) % n.max(1));
+    let first = canonical::least_rotation(&open);
+    open.rotate_left(first);
     open
 }
 

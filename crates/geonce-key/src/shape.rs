@@ -139,6 +139,18 @@ impl<N: Copy> Shape<N> {
         self.members.push(Member { kind, end: offset(self.parts.len()) });
     }
 
+    /// Adds a copy of a member of another shape.
+    pub fn push_member(&mut self, member: MemberRef<'_, N>) {
+        for part in member.parts() {
+            for path in part.paths() {
+                self.positions.extend_from_slice(path);
+                self.end_path();
+            }
+            self.end_part();
+        }
+        self.end_member(member.kind);
+    }
+
     /// The members, in order.
     pub fn members(&self) -> impl DoubleEndedIterator<Item = MemberRef<'_, N>> + ExactSizeIterator + '_ {
         (0..self.members.len()).map(move |i| MemberRef {

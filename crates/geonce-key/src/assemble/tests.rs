@@ -126,7 +126,7 @@ fn as_set(shape: &Shape<i64>) -> Vec<Vec<Ring>> {
         .members()
         .flat_map(MemberRef::parts)
         .map(|part| {
-            let mut rings: Vec<Ring> = part.paths().map(super::least_rotation).collect();
+            let mut rings: Vec<Ring> = part.paths().map(super::least_ring).collect();
             rings[1..].sort();
             rings
         })
@@ -183,7 +183,7 @@ fn slow_parts(rings: &[Ring]) -> Vec<Vec<usize>> {
     };
     let owner = |hole: usize| {
         let around = (0..rings.len()).filter(|&i| area(i) < 0 && contains(&rings[i], &rings[hole]));
-        around.min_by_key(|&i| (-area(i), super::least_rotation(&rings[i]), i)).unwrap_or(hole)
+        around.min_by_key(|&i| (-area(i), super::least_ring(&rings[i]), i)).unwrap_or(hole)
     };
     let owners: Vec<usize> = (0..rings.len()).map(|i| if area(i) > 0 { owner(i) } else { i }).collect();
     let shells = (0..rings.len()).filter(|&i| owners[i] == i);

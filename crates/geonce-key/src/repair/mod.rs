@@ -240,27 +240,13 @@ impl State {
 /// One member as a shape of its own.
 fn single(member: MemberRef<'_, i64>, has_z: bool) -> Shape<i64> {
     let mut out = Shape { has_z, ..Shape::new() };
-    for part in member.parts() {
-        for path in part.paths() {
-            out.positions.extend_from_slice(path);
-            out.end_path();
-        }
-        out.end_part();
-    }
-    out.end_member(member.kind);
+    out.push_member(member);
     out
 }
 
 fn append(out: &mut Shape<i64>, shape: &Shape<i64>) {
     for member in shape.members() {
-        for part in member.parts() {
-            for path in part.paths() {
-                out.positions.extend_from_slice(path);
-                out.end_path();
-            }
-            out.end_part();
-        }
-        out.end_member(member.kind);
+        out.push_member(member);
     }
 }
 
