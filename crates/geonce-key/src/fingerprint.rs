@@ -39,6 +39,16 @@ impl Fingerprint {
         }
     }
 
+    /// The fingerprint with this digest, as read back from where it was kept; `secret` where a key secret was used.
+    pub const fn from_digest(digest: [u8; 32], secret: bool) -> Fingerprint {
+        Fingerprint { digest, secret }
+    }
+
+    /// Whether a key secret was used.
+    pub const fn is_secret(&self) -> bool {
+        self.secret
+    }
+
     /// The whole digest.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest

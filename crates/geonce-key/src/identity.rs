@@ -1,10 +1,12 @@
 //! Identity, version and scope: `g1` points 9 to 11, written as the tail of the canonical bytes.
 
 use crate::decimal::Decimal;
+use crate::fingerprint::Fingerprint;
 use crate::geojson::Payload;
 use crate::jcs::{self, Writer};
 use crate::json::{Tag, Value};
 use crate::policy::{Field, Identity, Pointer, Policy};
+use crate::version::Version;
 use crate::{Code, Error, Result};
 
 /// Members that tell about a delivery, not about the event. They are left out at the top of the payload, at the
@@ -196,89 +198,52 @@ fn write_rounded(value: Value<'_>, places: u8, field: &Field, out: &mut Vec<u8>)
 }
 
 fn write_version(base: Option<Value<'_>>, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
+    version(base, pointer)?;
+    match base.and_then(|base| base.at_tokens(pointer.tokens())) {
+        Some(value) => {
+            Writer { unicode: crate::policy::Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(value, out)
+        }
+        None => Ok(()),
+    }
+}
+
+/// The version that `pointer` finds from `base` on.
+pub(crate) fn version(base: Option<Value<'_>>, pointer: &Pointer) -> Result<Version> {
     let Some(value) = base.and_then(|base| base.at_tokens(pointer.tokens())) else {
         return Err(Error::new(Code::VersionMissing, pointer.as_str(), "the payload has no version here"));
     };
-    let start = out.len();
-    Writer { unicode: crate::policy::Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(value, out)?;
-    let ordered = match value.tag() {
-        Tag::Exact | Tag::Float => !out[start..].iter().any(|b| matches!(b, b'.' | b'e')),
-        Tag::String => value.as_str().is_some_and(|text| is_rfc3339(&text)),
-        _ => false,
+    let found = match value.tag() {
+        Tag::Exact | Tag::Float => {
+            let mut digits = Vec::new();
+            write_number(value, &mut digits);
+            std::str::from_utf8(&digits).ok().and_then(|text| text.parse().ok()).map(Version::Integer)
+        }
+        Tag::String => {
+            value.as_str().and_then(|text| Version::parse(&text)).filter(|v| matches!(v, Version::Time { .. }))
+        }
+        _ => None,
     };
-    if ordered {
-        return Ok(());
-    }
-    Err(Error::new(Code::VersionType, pointer.as_str(), "a version is an integer or an RFC 3339 time")
-        .hint("such as 17 or \"2026-11-15T08:00:00Z\""))
+    found.ok_or_else(|| {
+        Error::new(Code::VersionType, pointer.as_str(), "a version is an integer or an RFC 3339 time")
+            .hint("such as 17 or \"2026-11-15T08:00:00Z\"")
+    })
 }
 
-/// Whether `text` is a date-time of RFC 3339 section 5.6.
-fn is_rfc3339(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let number = |from: usize, to: usize| -> Option<u32> {
-        let digits = bytes.get(from..to)?;
-        digits.iter().all(u8::is_ascii_digit).then(|| digits.iter().fold(0, |n, d| n * 10 + u32::from(d - b'0')))
-    };
-    let read = || -> Option<bool> {
-        let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-        let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-        let marks = [4, 7, 10, 13, 16].map(|i| bytes[i].to_ascii_uppercase());
-        let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let days = match month {
-            2 => 28 + u32::from(leap),
-            4 | 6 | 9 | 11 => 30,
-            1..=12 => 31,
-            _ => 0,
-        };
-        let date = (1..=days).contains(&day);
-        let time = hour < 24 && minute < 60 && second <= 60;
-        let mut rest = 19;
-        if bytes.get(rest) == Some(&b'.') {
-            let digits = bytes[rest + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
-            if digits == 0 {
-                return None;
-            }
-            rest += 1 + digits;
-        }
-        let zone = match bytes.get(rest)? {
-            b'Z' | b'z' => bytes.len() == rest + 1,
-            b'+' | b'-' => {
-                number(rest + 1, rest + 3)? < 24
-                    && bytes.get(rest + 3) == Some(&b':')
-                    && number(rest + 4, rest + 6)? < 60
-                    && bytes.len() == rest + 6
-            }
-            _ => false,
-        };
-        Some(marks == *b"--T::" && date && time && zone)
-    };
-    read().unwrap_or(false)
+/// A number in canonical form: an integer has neither point nor exponent.
+pub(crate) fn write_number(value: Value<'_>, out: &mut Vec<u8>) {
+    // Only text can fail to be written.
+    let _ = Writer { unicode: crate::policy::Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(value, out);
 }
 
-#[cfg(test)]
-mod tests {
-    use super::is_rfc3339;
-
-    #[test]
-    fn versions_are_times_of_rfc_3339() {
-        for good in ["2026-11-15T08:00:00Z", "2026-11-15t08:00:60.125+05:30", "2024-02-29T23:59:59z"] {
-            assert!(is_rfc3339(good), "{good}");
-        }
-        for bad in [
-            "",
-            "2026",
-            "2026-11-15",
-            "2026-11-15 08:00:00Z",
-            "2026-02-29T00:00:00Z",
-            "2026-11-15T24:00:00Z",
-            "2026-11-15T08:00:00",
-            "2026-11-15T08:00:00.Z",
-            "2026-11-15T08:00:00Zx",
-            "2026-13-01T00:00:00Z",
-            "é026-11-15T08:00:00Z",
-        ] {
-            assert!(!is_rfc3339(bad), "{bad}");
-        }
-    }
+/// The digest of the fields that name an entity: the bytes `{"entity":…,"scope":…,"spec":"g1"}`.
+pub(crate) fn entity(payload: Option<&Payload<'_>>, policy: &Policy, prepared: &Prepared) -> Result<Fingerprint> {
+    let base = payload.map(|payload| {
+        let properties = if policy.feature.is_none() { payload.properties } else { None };
+        (payload_base(payload, policy), properties)
+    });
+    let mut bytes = b"{\"entity\":".to_vec();
+    write_fields(base, &prepared.fields, policy, &mut bytes)?;
+    bytes.extend_from_slice(&prepared.scope);
+    bytes.push(b'}');
+    Ok(Fingerprint::of(&bytes, policy.key_secret.as_ref()))
 }

@@ -10,7 +10,7 @@ use crate::geojson::{self, Payload};
 use crate::grid::{Doubles, Gridder, path_pointer};
 use crate::identity;
 use crate::json::{self, Tape};
-use crate::policy::{AssumedCrs, Dimensions, Policy};
+use crate::policy::{AssumedCrs, Dimensions, Identity, Policy};
 use crate::schema::Schema;
 use crate::shape::Shape;
 use crate::{Code, Error, Result};
@@ -103,6 +103,8 @@ pub struct Keyer {
     suffix: Vec<u8>,
     bytes: Vec<u8>,
     previous: Option<Box<Keyer>>,
+    /// Makes content digests; built when the first is asked for.
+    content: Option<Box<Keyer>>,
 }
 
 /// What was read before the canonical form.
@@ -140,6 +142,7 @@ impl Keyer {
             suffix: Vec::new(),
             bytes: Vec::new(),
             previous,
+            content: None,
             policy: policy.clone(),
         })
     }
@@ -169,6 +172,21 @@ impl Keyer {
             }
         }
         Ok(keyed)
+    }
+
+    /// The content digest of `g1` point 12: the same payload keyed as a whole, whatever the identity is. It tells
+    /// whether a duplicate differs outside its identity. `input` is the payload that was keyed last, as `keyed`.
+    pub fn content(&mut self, input: Input<'_>, keyed: &Keyed) -> Result<Fingerprint> {
+        let policy = &self.policy;
+        let whole = matches!(policy.identity, Identity::Whole { .. });
+        if whole && policy.version.is_none() && policy.key_secret.is_none() {
+            return Ok(keyed.fingerprint);
+        }
+        let content = match &mut self.content {
+            Some(content) => content,
+            None => self.content.insert(Box::new(Keyer::new(&self.policy.content())?)),
+        };
+        Ok(content.key_alone(input)?.fingerprint)
     }
 
     /// The canonical bytes of the last key.
@@ -405,7 +423,7 @@ pub(crate) fn normal_code(srid: u32) -> u32 {
     crs::lookup(srid).map_or(srid, |crs| crs.code())
 }
 
-fn refuse_approximate(crs: &Crs, accepted: bool) -> Result<()> {
+pub(crate) fn refuse_approximate(crs: &Crs, accepted: bool) -> Result<()> {
     if !crs.is_approximate() || accepted {
         return Ok(());
     }

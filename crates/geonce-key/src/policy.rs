@@ -38,7 +38,8 @@ impl Pointer {
         &self.text
     }
 
-    pub(crate) fn tokens(&self) -> &[String] {
+    /// Its tokens, unescaped.
+    pub fn tokens(&self) -> &[String] {
         &self.tokens
     }
 }
@@ -147,7 +148,8 @@ impl Secret {
         Secret(bytes.into())
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// The secret itself, for the one computation that needs it.
+    pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }

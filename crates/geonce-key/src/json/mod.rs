@@ -158,6 +158,29 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The text of a value, as written.
+    pub(crate) fn text(self) -> &'a str {
+        let node = self.node();
+        let start = node.start as usize - usize::from(node.tag == Tag::String);
+        &self.document.text[start..self.text_end()]
+    }
+
+    fn text_end(self) -> usize {
+        let start = self.node().start as usize;
+        let after = match self.tag() {
+            Tag::Null | Tag::True => return start + 4,
+            Tag::False => return start + 5,
+            Tag::Exact | Tag::Float => return start + self.number_text().len(),
+            Tag::String => return start + self.raw_bytes().0.len() + 1,
+            Tag::Array => self.elements().last(),
+            Tag::Object => self.members().last().map(|(_, value)| value),
+        };
+        // Between the last child and the bracket there is nothing but white space.
+        let from = after.map_or(start + 1, Value::text_end);
+        let rest = &self.document.text.as_bytes()[from..];
+        from + rest.iter().position(|b| matches!(b, b']' | b'}')).map_or(rest.len(), |at| at + 1)
+    }
+
     /// The text of a number, as written.
     pub(crate) fn number_text(self) -> &'a str {
         let rest = &self.document.text[self.node().start as usize..];

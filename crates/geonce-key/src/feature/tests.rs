@@ -1,0 +1,78 @@
+//! What sinks are given.
+
+use super::{Property, Reader};
+use crate::policy::{Field, Identity};
+use crate::{Input, Pointer, Policy};
+
+fn at(pointer: &str) -> Pointer {
+    Pointer::parse(pointer).unwrap()
+}
+
+fn read(policy: &Policy, text: &str) -> super::Feature {
+    Reader::new(policy, None).unwrap().read(Input::json(text.as_bytes())).unwrap()
+}
+
+#[test]
+fn properties_keep_their_types_and_nested_values_their_text() {
+    let feature = read(
+        &Policy::default(),
+        r#"{"type":"Feature","id":"a\u0041","geometry":{"type":"Point","coordinates":[1,2]},"properties":
+        {"n":null,"t":true,"i":1.0e2,"r":1.5,"s":"x","o":{"a":[1, {"b":"]}"}] ,"c":{}},"e":[ ],"big":123456789012345678901}}"#,
+    );
+    assert_eq!(feature.id, Some(Property::Text("aA".to_owned())));
+    let expected = [
+        ("n", Property::Null),
+        ("t", Property::Boolean(true)),
+        ("i", Property::Integer(100)),
+        ("r", Property::Real(1.5)),
+        ("s", Property::Text("x".to_owned())),
+        ("o", Property::Json(r#"{"a":[1, {"b":"]}"}] ,"c":{}}"#.to_owned())),
+        ("e", Property::Json("[ ]".to_owned())),
+        ("big", Property::Json("123456789012345678901".to_owned())),
+    ];
+    assert_eq!(feature.properties, expected.map(|(name, value)| (name.to_owned(), value)));
+}
+
+#[test]
+fn an_entity_is_its_fields_whatever_else_changes() {
+    let policy = Policy {
+        identity: Identity::Fields(vec![Field::required(at("/properties/asset"))]),
+        version: Some(at("/properties/v")),
+        ..Policy::default()
+    };
+    let text = |asset: &str, version: u32, x: u32| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[{x},2]}},"properties":{{"asset":{asset},"v":{version}}}}}"#
+        )
+    };
+    let first = read(&policy, &text("17", 1, 1));
+    let moved = read(&policy, &text("17.0", 2, 5));
+    let other = read(&policy, &text("18", 2, 5));
+    assert!(first.entity.is_some());
+    assert_eq!(first.entity, moved.entity);
+    assert_ne!(first.entity, other.entity);
+    assert!(first.version < moved.version);
+}
+
+#[test]
+fn geometry_is_brought_to_the_layers_system_and_oriented() {
+    let mut feature = read(
+        &Policy::default(),
+        r#"{"type":"Polygon","coordinates":[[[0,0],[0,1],[1,1],[1,0],[0,0]],[[0.2,0.2],[0.4,0.2],[0.4,0.4],[0.2,0.2]]]}"#,
+    );
+    feature.orient();
+    feature.place(3857, false).unwrap();
+    let shape = feature.geometry.unwrap();
+    assert_eq!(feature.crs, 3857);
+    let second = shape.path(0)[1];
+    assert!((second[0] - 111_319.490_793).abs() < 1e-3 && second[1].abs() < 1e-6, "{second:?}");
+    let hole = shape.path(1)[1];
+    assert!((hole[0] - hole[1]).abs() < 100.0, "the hole starts along the diagonal now: {hole:?}");
+}
+
+#[test]
+fn unclosed_rings_are_closed_where_the_policy_says_so() {
+    let policy = Policy { close_rings: true, ..Policy::default() };
+    let feature = read(&policy, r#"{"type":"Polygon","coordinates":[[[0,0],[0,1],[1,1],[1,0]]]}"#);
+    assert_eq!(feature.geometry.unwrap().positions.len(), 5);
+}

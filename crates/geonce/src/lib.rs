@@ -1,0 +1,12 @@
+//! The engine of geonce: every accepted event is recorded once and reaches its sink or ends visibly dead.
+//!
+//! Events come in through [`intake`], are kept by a [`store`], and [`delivery`] brings them to their [`sink`]s.
+//! The engine knows nothing of HTTP servers, command lines or configuration files.
+
+pub mod clock;
+pub mod error;
+pub mod event;
+pub mod sink;
+pub mod store;
+
+pub use error::{Error, Result};

@@ -1,0 +1,11 @@
+//! The http sink.
+
+use super::{Options, Sink};
+use crate::error::{Error, Kind, Result};
+
+use std::sync::Arc;
+
+/// Opens the sink.
+pub(super) fn open(name: &str, url: &str, _options: &Options) -> Result<Arc<dyn Sink>> {
+    Err(Error::new(Kind::Invalid, format!("opening the sink {name} at {:?}", url)))
+}

@@ -1,0 +1,163 @@
+//! Destinations. [`Sink`] is the contract, [`open`] the only match on kinds, [`conformance`] the suite that every
+//! transactional sink passes.
+
+pub mod conformance;
+mod geopackage;
+mod http;
+mod ndjson;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, Kind, Result};
+use crate::event::{Cause, EventId, Outcome};
+use crate::store::Answer;
+use bytes::Bytes;
+use geonce_key::policy::Secret;
+use geonce_key::{Feature, Fingerprint, Form, Pointer, Version};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a sink is written to. Settings that a kind of sink has no use for are refused by [`open`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The layer or table; by default the sink's name.
+    pub layer: Option<String>,
+    /// Whether every event is a row, or every entity.
+    pub mode: Mode,
+    /// Which properties become columns.
+    pub columns: Columns,
+    /// The EPSG code of the layer.
+    pub crs: u32,
+    /// Whether coordinate operations known to be approximate are accepted.
+    pub approximate_crs: bool,
+    /// For HTTP: what requests are signed with (Standard Webhooks, `whsec_…` or raw).
+    pub secret: Option<Secret>,
+    /// For HTTP: private or local networks that may be called, such as `10.0.0.0/8`.
+    pub allow: Vec<String>,
+    /// How long a write may take.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            layer: None,
+            mode: Mode::Append,
+            columns: Columns::Auto { max: COLUMNS_MAX },
+            crs: 4326,
+            approximate_crs: false,
+            secret: None,
+            allow: Vec::new(),
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The most columns that are made of properties without being asked.
+pub const COLUMNS_MAX: usize = 64;
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// An event.
+    Append,
+    /// An entity, at its latest version.
+    Upsert {
+        /// Events have no version: the one that is written last wins. No order is claimed.
+        arrival: bool,
+    },
+}
+
+/// Which properties become columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Columns {
+    /// Each property, as it is first seen, up to `max`; the others share a JSON column.
+    Auto {
+        /// At most so many.
+        max: usize,
+    },
+    /// These: the column's name, and a JSON pointer into the Feature such as `/properties/name`.
+    Declared(Vec<(String, Pointer)>),
+}
+
+/// An event on its way to a sink.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The event.
+    pub event: EventId,
+    /// The key it is known by: the proof of once.
+    pub key: Fingerprint,
+    /// The source it came in through.
+    pub source: Arc<str>,
+    /// When it was accepted.
+    pub received: Timestamp,
+    /// The version its source declares.
+    pub version: Option<Version>,
+    /// The entity it is about, for sinks that keep one row for each.
+    pub entity: Option<Fingerprint>,
+    /// Digest of its whole content: equal version and other content is a conflict.
+    pub content: [u8; 32],
+    /// What was delivered: geometry, id, properties.
+    pub feature: Feature,
+    /// How the payload is written.
+    pub form: Form,
+    /// The payload, byte for byte.
+    pub payload: Bytes,
+}
+
+/// What became of one event at a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is there, durably: now or from an earlier write.
+    Done(Outcome),
+    /// Not now.
+    Retry {
+        /// What went wrong.
+        cause: Cause,
+        /// Not before this long, if the sink said so.
+        after: Option<Duration>,
+        /// Whether this was a real answer to this event; silence is none.
+        counts: bool,
+    },
+    /// Never as it is.
+    Dead(Cause),
+}
+
+/// A sink's own proof that it has applied an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// The event's key.
+    pub key: [u8; 16],
+    /// The event.
+    pub event: EventId,
+}
+
+/// A destination. Writing the same event twice leaves the same result as once.
+pub trait Sink: Send + Sync {
+    /// Makes sure that it can be written to, creating what may be created. What a person should know, in words.
+    fn check(&self) -> Answer<'_, Vec<String>>;
+
+    /// Writes events: one answer for each, in order. One bad event never fails its batch. An error means that
+    /// nothing is known about any of them: they are written again.
+    fn write(&self, batch: Vec<Outgoing>) -> Answer<'_, Vec<Written>>;
+
+    /// Which of these keys it has proof of. `None` where it keeps none.
+    fn proofs(&self, keys: Vec<Fingerprint>) -> Answer<'_, Option<Vec<bool>>>;
+
+    /// A page of the proofs it keeps, by key, after `after`. `None` where it keeps none.
+    fn applied(&self, after: Option<[u8; 16]>, limit: usize) -> Answer<'_, Option<Vec<Proof>>>;
+
+    /// Finishes what was begun and leaves files tidy.
+    fn close(&self) -> Answer<'_, ()>;
+}
+
+/// Opens the sink at `url`: `gpkg:file`, `ndjson:file`, `http://…` or `https://…`. Files are relative to `folder`.
+pub fn open(name: &str, url: &str, options: &Options, folder: &Path) -> Result<Arc<dyn Sink>> {
+    match url.split_once(':') {
+        Some(("gpkg", file)) => geopackage::open(name, &folder.join(file), options),
+        Some(("ndjson", file)) => ndjson::open(name, &folder.join(file), options),
+        Some(("http" | "https", _)) => http::open(name, url, options),
+        _ => Err(Error::new(Kind::Invalid, format!("sink {name}: {url:?} is no sink"))
+            .hint("gpkg:features.gpkg, ndjson:events.ndjson, https://…")),
+    }
+}

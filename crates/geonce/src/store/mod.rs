@@ -1,0 +1,430 @@
+//! Durable memory of events: ledger, queue and dead letters in one record each.
+//!
+//! [`Store`] is the contract, [`open`] the only match on backends, [`conformance`] the suite every backend passes.
+
+pub mod conformance;
+mod embedded;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, Kind, Result};
+use crate::event::{Cause, EventId, Outcome, State};
+use bytes::Bytes;
+use geonce_key::{Fingerprint, Form};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An answer that takes time.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// What a store keeps, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How long a done event's key is remembered.
+    pub window: Duration,
+    /// How long a dead event is kept.
+    pub dead_retention: Duration,
+    /// Whether payloads are kept once their event is done.
+    pub keep_payload: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let day = Duration::from_hours(24);
+        Options { window: 7 * day, dead_retention: 30 * day, keep_payload: true }
+    }
+}
+
+/// Who opens a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// A gateway: the only one that accepts. A second one is refused while the first runs.
+    Gateway,
+    /// A tool beside a gateway that may be running: lists, replays, purges. It does not accept.
+    Tool,
+}
+
+/// An event to be recorded.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// Its id. A stored event with this id is this event (its answer was lost on the way).
+    pub id: EventId,
+    /// The source it came in through.
+    pub source: Arc<str>,
+    /// The key it is known by: of the delivery where the sender's id counts, else the spatial one.
+    pub key: Fingerprint,
+    /// Further keys under which it is known; claimed with the first or not at all.
+    pub aliases: Vec<Fingerprint>,
+    /// Where `key` is a delivery's: the spatial fingerprints (key and aliases) of the content. A known delivery
+    /// that shares none of them is a conflict. Empty otherwise.
+    pub spatial: Vec<Fingerprint>,
+    /// Digest of the whole content, for noticing that a duplicate differs outside its identity.
+    pub content: [u8; 32],
+    /// How the payload is written.
+    pub form: Form,
+    /// The EPSG code that the collection around the payload declared.
+    pub crs: Option<u32>,
+    /// The payload, byte for byte.
+    pub payload: Bytes,
+    /// What is to become of it.
+    pub admission: Admission,
+}
+
+/// What is to become of a new event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is delivered to each of these sinks.
+    Deliver(Arc<[Arc<str>]>),
+    /// It is kept as dead from the start. Replayed, it is delivered to these sinks.
+    Dead(Cause, Arc<[Arc<str>]>),
+}
+
+/// What became of an event at [`Store::accept`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Recorded, under its own id.
+    Accepted,
+    /// Known already.
+    Duplicate {
+        /// The event it is a duplicate of.
+        of: EventId,
+        /// Where that event is.
+        state: State,
+        /// What became of it, once done.
+        outcome: Option<Outcome>,
+        /// Whether the content differs outside the identity.
+        drift: bool,
+        /// Whether this delivery revived it: it had died of a transient cause.
+        revived: bool,
+    },
+    /// A known delivery id or key with other content. Recorded as dead, code `conflict` (or, for one key with two
+    /// fingerprints, `collision`), under its own id or, delivered again, under `event`.
+    Conflict {
+        /// The dead record of this content.
+        event: EventId,
+        /// The event that holds the id.
+        of: EventId,
+    },
+}
+
+/// Which work a worker asks for.
+#[derive(Clone, Debug)]
+pub struct LeaseRequest {
+    /// For this sink.
+    pub sink: Arc<str>,
+    /// At most this many events.
+    pub events_max: usize,
+    /// At most this many bytes of payload, but at least one event.
+    pub bytes_max: usize,
+    /// For so long.
+    pub duration: Duration,
+}
+
+/// Proof that a worker holds an event for a sink. A later lease of the same work has another token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The event.
+    pub event: EventId,
+    /// The sink.
+    pub sink: Arc<str>,
+    /// The fencing token.
+    pub token: u64,
+}
+
+/// An event in a worker's hands.
+#[derive(Clone, Debug)]
+pub struct Leased {
+    /// The proof.
+    pub lease: Lease,
+    /// The source it came in through.
+    pub source: Arc<str>,
+    /// The key it is known by.
+    pub key: Fingerprint,
+    /// When it was accepted.
+    pub received: Timestamp,
+    /// Answers of the sink so far that count as attempts.
+    pub attempts: u32,
+    /// Leases of this work that lapsed. Such an event comes alone: it may be what killed its worker.
+    pub lapses: u32,
+    /// How the payload is written.
+    pub form: Form,
+    /// The EPSG code that the collection around the payload declared.
+    pub crs: Option<u32>,
+    /// The payload.
+    pub payload: Bytes,
+}
+
+/// What a worker says about an event it holds.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// The proof that it holds it.
+    pub lease: Lease,
+    /// What is to become of the event at this sink.
+    pub end: End,
+}
+
+/// The end of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The sink is served. An event is done when all its sinks are.
+    Done(Outcome),
+    /// Try again at `at`.
+    Retry {
+        /// Not before this.
+        at: Timestamp,
+        /// What went wrong.
+        cause: Cause,
+        /// Whether the sink gave a real answer: only those use up attempts.
+        counts: bool,
+    },
+    /// It cannot go on. An event is dead when one of its sinks is and the others are served.
+    Dead(Cause),
+}
+
+/// Whether a settlement took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It did, durably.
+    Ok,
+    /// Somebody else holds the event, or nobody does: nothing was changed.
+    LeaseLost,
+}
+
+/// Which events are meant. Every condition must hold; the default means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// This event.
+    pub id: Option<EventId>,
+    /// Known by a key that begins with these 16 bytes, or by such an alias.
+    pub key: Option<[u8; 16]>,
+    /// Of this source.
+    pub source: Option<String>,
+    /// In this state.
+    pub state: Option<State>,
+    /// Done with this outcome.
+    pub outcome: Option<Outcome>,
+    /// Dead of this code.
+    pub code: Option<String>,
+    /// Received at this time or later.
+    pub since: Option<Timestamp>,
+    /// Received before this time.
+    pub until: Option<Timestamp>,
+}
+
+/// A page of events, latest first.
+#[derive(Clone, Debug, Default)]
+pub struct ListRequest {
+    /// Which events.
+    pub filter: Filter,
+    /// Only events before this one (the last of the page before).
+    pub before: Option<EventId>,
+    /// At most this many.
+    pub limit: usize,
+    /// Whether payloads are wanted too.
+    pub payloads: bool,
+}
+
+/// Everything a store knows about an event.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Its id.
+    pub id: EventId,
+    /// The source it came in through.
+    pub source: Arc<str>,
+    /// The key it is known by.
+    pub key: Fingerprint,
+    /// Further fingerprints under which it is known.
+    pub aliases: Vec<Fingerprint>,
+    /// The spatial fingerprints of its content, where `key` is a delivery's.
+    pub spatial: Vec<Fingerprint>,
+    /// Digest of the whole content.
+    pub content: [u8; 32],
+    /// Where it is.
+    pub state: State,
+    /// What became of it, once done.
+    pub outcome: Option<Outcome>,
+    /// Why it is dead, or why its last attempt failed.
+    pub cause: Option<Cause>,
+    /// When it was accepted.
+    pub received: Timestamp,
+    /// When it was done, or died.
+    pub settled: Option<Timestamp>,
+    /// How often it was delivered again.
+    pub duplicates: u64,
+    /// What is left to do, sink by sink.
+    pub work: Vec<Work>,
+    /// How the payload is written.
+    pub form: Form,
+    /// The EPSG code that the collection around the payload declared.
+    pub crs: Option<u32>,
+    /// The payload, if it was asked for and is still kept.
+    pub payload: Option<Bytes>,
+}
+
+/// What is left to do for an event at one sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The sink.
+    pub sink: Arc<str>,
+    /// Ready, leased or dead.
+    pub state: State,
+    /// When it may be leased, or its lease lapses.
+    pub due: Timestamp,
+    /// Answers of the sink so far that count as attempts.
+    pub attempts: u32,
+    /// Leases that lapsed.
+    pub lapses: u32,
+    /// What went wrong last.
+    pub cause: Option<Cause>,
+}
+
+/// The books of one source. At every moment
+/// `received = refused + duplicate + applied + stale + near + repaired + dead + purged + waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Events that came in.
+    pub received: u64,
+    /// Answered with an error; nothing was recorded.
+    pub refused: u64,
+    /// Known already.
+    pub duplicate: u64,
+    /// Written to their sinks.
+    pub applied: u64,
+    /// Older than what the sink had.
+    pub stale: u64,
+    /// Near-duplicates that were dropped.
+    pub near: u64,
+    /// Superseded by their repair.
+    pub repaired: u64,
+    /// Dead now.
+    pub dead: u64,
+    /// Dead once, and purged by a person or by age.
+    pub purged: u64,
+    /// Ready or leased now.
+    pub waiting: u64,
+    /// Of the dead ones, since the beginning: same id, other content.
+    pub conflict: u64,
+    /// Of the duplicates: those that differ outside the identity.
+    pub drift: u64,
+    /// Same key, other fingerprint.
+    pub collision: u64,
+    /// Dead events that a redelivery revived.
+    pub revived: u64,
+}
+
+impl Ledger {
+    /// Received minus everything that was accounted for: zero, or events have vanished.
+    pub fn difference(&self) -> i128 {
+        let known = [
+            self.refused,
+            self.duplicate,
+            self.applied,
+            self.stale,
+            self.near,
+            self.repaired,
+            self.dead,
+            self.purged,
+            self.waiting,
+        ];
+        i128::from(self.received) - known.into_iter().map(i128::from).sum::<i128>()
+    }
+}
+
+/// How a store is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The books, by source.
+    pub ledgers: BTreeMap<String, Ledger>,
+    /// Refused events by source and code.
+    pub invalid: BTreeMap<(String, String), u64>,
+    /// Dead events by source and code.
+    pub dead: BTreeMap<(String, String), u64>,
+    /// When the event that has waited longest was received.
+    pub oldest_waiting: Option<Timestamp>,
+    /// Events by state: ready, leased, done, dead.
+    pub states: BTreeMap<State, u64>,
+    /// Keys that are remembered.
+    pub keys: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+/// An event that was refused: counted, not recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// The source.
+    pub source: Arc<str>,
+    /// Why.
+    pub code: String,
+}
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Done events whose window is over.
+    pub forgotten: u64,
+    /// Dead events whose retention is over.
+    pub purged: u64,
+    /// Whether there is more to do.
+    pub more: bool,
+}
+
+/// Durable memory of events. Every method is atomic and, unless it says otherwise, durable when it answers.
+///
+/// Time is given here; stores that several gateways share use their server's clock instead.
+pub trait Store: Send + Sync {
+    /// Records events, or tells what is known about them. One verdict for each, in order. Duplicates within the
+    /// batch are found too; all keys of an event are claimed or none; counters change with the events.
+    fn accept(&self, batch: Vec<NewEvent>, now: Timestamp) -> Answer<'_, Vec<Verdict>>;
+
+    /// Counts events that were refused. The counts are durable soon, not on return.
+    fn refuse(&self, refusals: Vec<Refusal>);
+
+    /// Hands out work that is due, oldest first. Work whose lease has lapsed before comes alone.
+    fn lease(&self, request: LeaseRequest, now: Timestamp) -> Answer<'_, Vec<Leased>>;
+
+    /// Ends leases. One answer for each, in order.
+    fn settle(&self, settlements: Vec<Settlement>, now: Timestamp) -> Answer<'_, Vec<Settled>>;
+
+    /// Prolongs leases to `until`. One answer for each, in order.
+    fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>>;
+
+    /// Makes dead events ready again, with no attempts used; how many.
+    fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64>;
+
+    /// Removes dead events for good; how many. Their keys are free again.
+    fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64>;
+
+    /// A page of events, latest first.
+    fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>>;
+
+    /// The books and the state of the store.
+    fn status(&self) -> Answer<'_, Status>;
+
+    /// Forgets what is past its time, at most `limit` events, in steps too short to be noticed.
+    fn sweep(&self, limit: usize, now: Timestamp) -> Answer<'_, Swept>;
+
+    /// When work for `sink` may next be due: a time in the past if there is some now, `None` if there is none.
+    fn next_due(&self, sink: Arc<str>) -> Answer<'_, Option<Timestamp>>;
+
+    /// Resolves after work may have become ready. Poll beside it: a tool may have replayed events.
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Compares the store with itself: structure, books against records, claims against events. Problems in words.
+    fn audit(&self) -> Answer<'_, Vec<String>>;
+
+    /// Finishes what was begun and leaves the files tidy. Later calls fail as unavailable.
+    fn close(&self) -> Answer<'_, ()>;
+}
+
+/// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests.
+pub fn open(url: &str, options: &Options, access: Access, folder: &Path) -> Result<Arc<dyn Store>> {
+    match url.split_once(':') {
+        Some(("sqlite", ":memory:")) => embedded::open(None, options, access),
+        Some(("sqlite", file)) => embedded::open(Some(&folder.join(file)), options, access),
+        _ => Err(Error::new(Kind::Invalid, format!("{url:?} is no store")).hint("sqlite:geonce.db")),
+    }
+}
