@@ -27,8 +27,8 @@ class Connection:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def open(cls, port: int) -> "Connection":
-        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20))
+    async def open(cls, port: int, address: str = "127.0.0.1") -> "Connection":
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20, local_addr=(address, 0)))
 
     def begin(self, body: bytes, path: str = "/in/default", media: str = "application/geo+json", **more: str) -> None:
         headers = {"content-type": media, "content-length": str(len(body)), **{k.replace("_", "-"): v for k, v in more.items()}}
@@ -90,6 +90,8 @@ class Traffic:
         self.deliveries = 0
         self.acknowledged: dict[int, str] = {}
         self.accepted: set[int] = set()
+        # Events that were acknowledged and have no number.
+        self.others: set[str] = set()
         self.wrong: list[str] = []
         self.latencies: list[float] = []
         self.postponed = 0

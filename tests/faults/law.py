@@ -86,7 +86,7 @@ def whole(file: pathlib.Path) -> bool:
 
 def hold(result: Result, gateway, traffic, dead_allowed: int = 0) -> None:
     """Stops the gateway and holds the law against its files."""
-    drain(gateway, len(traffic.acknowledged))
+    drain(gateway, len(traffic.acknowledged) + len(traffic.others), seconds=3 if dead_allowed else 20)
     code = gateway.stop()
     result.require(code == 0, f"the gateway stopped with {code}")
     result.sent, result.acked = traffic.deliveries, len(traffic.acknowledged)
@@ -101,12 +101,14 @@ def hold(result: Result, gateway, traffic, dead_allowed: int = 0) -> None:
     except sqlite3.OperationalError as error:
         result.violations.append(f"the layer cannot be read: {error}")
         rows = []
-    numbers = {number for _, _, number in rows}
+    ours = [row for row in rows if row[1] not in traffic.others]
+    numbers = {number for _, _, number in ours}
     missing = [number for number in traffic.acknowledged if number not in numbers]
+    missing += traffic.others - {event for _, event, _ in rows}
     result.lost = max(0, len(missing) - result.dead - waiting)
-    result.dup = max(len(rows) - len({key for key, _, _ in rows}), len(rows) - len(numbers))
-    strange = [row for row in rows if row[2] is None or not 0 <= row[2] < traffic.numbers]
-    renamed = [row for row in rows if traffic.acknowledged.get(row[2], row[1]) != row[1]]
+    result.dup = max(len(rows) - len({key for key, _, _ in rows}), len(ours) - len(numbers))
+    strange = [row for row in ours if row[2] not in range(traffic.numbers)]
+    renamed = [row for row in ours if traffic.acknowledged.get(row[2], row[1]) != row[1]]
     result.phantom = len(strange) + len(renamed)
     if rows:
         proofs = query(gateway.data / "features.gpkg", "SELECT count(*) FROM geonce_applied")[0][0]
