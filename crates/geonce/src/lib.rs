@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod error;
 pub mod event;
+pub mod signature;
 pub mod sink;
 pub mod store;
 
