@@ -138,7 +138,7 @@ pub(super) struct Verify {
     pub(super) signed: Option<String>,
     /// hmac: the header with the time of signing, in Unix seconds.
     pub(super) timestamp_header: Option<String>,
-    /// How far the time of signing may be from now [default: 5m].
+    /// hmac: how far the time of signing may be from now [default: 5m].
     pub(super) tolerance: Option<Span>,
     /// basic: the user's name.
     pub(super) user: Option<String>,
@@ -162,16 +162,20 @@ pub(super) enum SchemeWord {
 #[serde(rename_all = "lowercase")]
 pub(super) enum HashWord {
     Sha256,
+    Sha384,
     Sha512,
     /// Weak; only where the sender knows nothing better.
     Sha1,
 }
 
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum EncodingWord {
     Hex,
+    HexUpper,
     Base64,
+    #[serde(rename = "base64url")]
+    Base64Url,
 }
 
 /// One secret, or several during a rotation.
@@ -348,23 +352,27 @@ pub(super) struct Retry {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Limits {
-    /// Open connections [default: 1024].
+    /// Open connections [default: 1000].
     pub(super) connections_max: Option<usize>,
-    /// Wait for the first byte of a request on a new connection [default: 10s].
+    /// Open connections from one address, except this machine's own [default: 250].
+    pub(super) connections_per_address_max: Option<usize>,
+    /// Wait for the first byte on a new connection [default: 10s].
     pub(super) first_byte_within: Option<Span>,
     /// Time for the head of a request, from its first byte on [default: 10s].
     pub(super) header_within: Option<Span>,
-    /// Time for the body, whatever its size [default: 60s].
-    pub(super) body_within: Option<Span>,
-    /// The slowest a body may come in, in bytes a second [default: 1KB].
-    pub(super) body_rate_min: Option<Size>,
     /// Time between two requests of one connection [default: 60s].
     pub(super) idle_within: Option<Span>,
-    /// Time to finish what was accepted when the gateway stops [default: 20s].
+    /// Time for one body or one answer, whatever its rate [default: 5m].
+    pub(super) transfer_within: Option<Span>,
+    /// The least rate of a body or an answer, in bytes a second [default: 1KiB].
+    pub(super) transfer_rate_min: Option<Size>,
+    /// What a body or an answer may take before its rate counts [default: 10s].
+    pub(super) transfer_grace: Option<Span>,
+    /// Time for requests in progress when the gateway stops [default: 10s].
     pub(super) shutdown_within: Option<Span>,
     /// Bytes of the head of a request [default: 32KiB].
     pub(super) header_bytes_max: Option<Size>,
-    /// Bytes of all bodies that are held in memory at once [default: 128MiB].
+    /// Bytes of all bodies that are held in memory at once [default: 64MiB].
     pub(super) buffered_bytes_max: Option<Size>,
     /// Features of one request [default: 10000].
     pub(super) features_max: Option<usize>,

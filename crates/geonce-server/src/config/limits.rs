@@ -21,17 +21,21 @@ pub(crate) struct LimitsSettings {
 pub(crate) struct ReceiverLimits {
     /// Open connections.
     pub(crate) connections_max: usize,
+    /// Open connections from one address.
+    pub(crate) connections_per_address_max: usize,
     /// Wait for the first byte on a new connection.
     pub(crate) first_byte_within: Duration,
     /// Time for the head of a request.
     pub(crate) header_within: Duration,
-    /// Time for the body, whatever its size.
-    pub(crate) body_within: Duration,
-    /// The slowest a body may come in, in bytes a second.
-    pub(crate) body_rate_min: u64,
     /// Time between two requests of one connection.
     pub(crate) idle_within: Duration,
-    /// Time to finish what was accepted when the gateway stops.
+    /// Time for one body or one answer, whatever its rate.
+    pub(crate) transfer_within: Duration,
+    /// The least rate of a body or an answer, in bytes a second.
+    pub(crate) transfer_rate_min: u64,
+    /// What a body or an answer may take before its rate counts.
+    pub(crate) transfer_grace: Duration,
+    /// Time for requests in progress when the gateway stops.
     pub(crate) shutdown_within: Duration,
     /// Bytes of the head of a request.
     pub(crate) header_bytes_max: usize,
@@ -44,15 +48,17 @@ pub(crate) struct ReceiverLimits {
 impl Default for ReceiverLimits {
     fn default() -> Self {
         ReceiverLimits {
-            connections_max: 1_024,
+            connections_max: 1_000,
+            connections_per_address_max: 250,
             first_byte_within: Duration::from_secs(10),
             header_within: Duration::from_secs(10),
-            body_within: Duration::from_mins(1),
-            body_rate_min: 1_000,
             idle_within: Duration::from_mins(1),
-            shutdown_within: Duration::from_secs(20),
+            transfer_within: Duration::from_mins(5),
+            transfer_rate_min: 1 << 10,
+            transfer_grace: Duration::from_secs(10),
+            shutdown_within: Duration::from_secs(10),
             header_bytes_max: 32 << 10,
-            buffered_bytes_max: 128 << 20,
+            buffered_bytes_max: 64 << 20,
             features_max: 10_000,
         }
     }
@@ -158,11 +164,17 @@ impl Reading<'_> {
         let base = ReceiverLimits::default();
         let receiver = ReceiverLimits {
             connections_max: count("connections_max", limits.connections_max, base.connections_max)?,
+            connections_per_address_max: count(
+                "connections_per_address_max",
+                limits.connections_per_address_max,
+                base.connections_per_address_max,
+            )?,
             first_byte_within: within("first_byte_within", limits.first_byte_within, base.first_byte_within)?,
             header_within: within("header_within", limits.header_within, base.header_within)?,
-            body_within: within("body_within", limits.body_within, base.body_within)?,
-            body_rate_min: limits.body_rate_min.map_or(base.body_rate_min, |size| size.0),
             idle_within: within("idle_within", limits.idle_within, base.idle_within)?,
+            transfer_within: within("transfer_within", limits.transfer_within, base.transfer_within)?,
+            transfer_rate_min: limits.transfer_rate_min.map_or(base.transfer_rate_min, |size| size.0),
+            transfer_grace: within("transfer_grace", limits.transfer_grace, base.transfer_grace)?,
             shutdown_within: within("shutdown_within", limits.shutdown_within, base.shutdown_within)?,
             header_bytes_max: size("header_bytes_max", limits.header_bytes_max, base.header_bytes_max)?,
             buffered_bytes_max: size("buffered_bytes_max", limits.buffered_bytes_max, base.buffered_bytes_max)?,

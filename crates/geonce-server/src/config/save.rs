@@ -2,8 +2,9 @@
 
 use super::human::{Size, Span};
 use super::source::{ARRIVAL, Identify, Invalid};
-use super::verify::{Hash, HmacSettings, LiveSecretSettings, SchemeSettings, Shown, TextEncoding, VerifySettings};
+use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
 use super::{HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
+use geonce::signature::{HmacScheme, Scheme};
 use geonce::sink::{Columns, Mode};
 use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};
 use std::fmt::Write;
@@ -172,45 +173,39 @@ fn field_list(fields: &[Field]) -> Value {
 }
 
 fn verify(verify: &VerifySettings) -> Value {
-    let mut parts = vec![("scheme", text(verify.scheme.as_str())), ("secret", secrets(&verify.secrets))];
+    let mut parts = vec![("scheme", text(verify.scheme_word())), ("secret", secrets(&verify.secrets))];
     match &verify.scheme {
-        SchemeSettings::StandardWebhooks { tolerance }
-        | SchemeSettings::Svix { tolerance }
-        | SchemeSettings::Stripe { tolerance } => parts.push(("tolerance", span(*tolerance))),
-        SchemeSettings::Basic { user } => parts.push(("user", text(user))),
-        SchemeSettings::Hmac(settings) => parts.extend(hmac(settings)),
-        SchemeSettings::Github | SchemeSettings::Arcgis | SchemeSettings::Bearer => {}
+        Scheme::Basic { user } => parts.push(("user", text(user))),
+        Scheme::Hmac(settings) => parts.extend(hmac(settings)),
+        _ => {}
     }
     table(parts)
 }
 
-fn hmac(hmac: &HmacSettings) -> impl Iterator<Item = (&'static str, Value)> {
-    let hash = match hmac.hash {
-        Hash::Sha256 => "sha256",
-        Hash::Sha512 => "sha512",
-        Hash::Sha1 => "sha1",
-    };
-    let encoding = if hmac.encoding == TextEncoding::Hex { "hex" } else { "base64" };
+fn hmac(hmac: &HmacScheme) -> impl Iterator<Item = (&'static str, Value)> {
+    let signed = hmac.signed.as_ref().map(|signed| ("signed", text(signed)));
     let timestamp = hmac.timestamp_header.as_ref().map(|header| ("timestamp_header", text(header)));
     [
         ("header", text(&hmac.header)),
-        ("hash", text(hash)),
-        ("encoding", text(encoding)),
+        ("hash", text(verify::hash_word(hmac.hash))),
+        ("encoding", text(verify::encoding_word(hmac.encoding))),
         ("prefix", text(&hmac.prefix)),
-        ("signed", text(&hmac.signed)),
         ("tolerance", span(hmac.tolerance)),
     ]
     .into_iter()
+    .chain(signed)
     .chain(timestamp)
 }
 
 fn secrets(secrets: &[LiveSecretSettings]) -> Value {
-    if let [LiveSecretSettings { until: None, shown, .. }] = secrets {
+    if let [LiveSecretSettings { live, shown }] = secrets
+        && live.until.is_none()
+    {
         return secret(shown);
     }
-    list(secrets.iter().map(|live| {
-        let until = live.until.map(|until| ("until", text(&until.to_string())));
-        table([("secret", secret(&live.shown))].into_iter().chain(until))
+    list(secrets.iter().map(|settings| {
+        let until = settings.live.until.map(|until| ("until", text(&until.to_string())));
+        table([("secret", secret(&settings.shown))].into_iter().chain(until))
     }))
 }
 
@@ -254,11 +249,13 @@ fn limits(limits: &LimitsSettings) -> Vec<(&'static str, Value)> {
     let (receiver, payload) = (&limits.receiver, &limits.payload);
     vec![
         ("connections_max", count(receiver.connections_max)),
+        ("connections_per_address_max", count(receiver.connections_per_address_max)),
         ("first_byte_within", span(receiver.first_byte_within)),
         ("header_within", span(receiver.header_within)),
-        ("body_within", span(receiver.body_within)),
-        ("body_rate_min", text(&Size(receiver.body_rate_min).to_string())),
         ("idle_within", span(receiver.idle_within)),
+        ("transfer_within", span(receiver.transfer_within)),
+        ("transfer_rate_min", text(&Size(receiver.transfer_rate_min).to_string())),
+        ("transfer_grace", span(receiver.transfer_grace)),
         ("shutdown_within", span(receiver.shutdown_within)),
         ("header_bytes_max", size(receiver.header_bytes_max)),
         ("buffered_bytes_max", size(receiver.buffered_bytes_max)),

@@ -3,11 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails should fail the test")]
 
 use super::source::{Identify, Invalid};
-use super::verify::{SchemeSettings, Shown};
+use super::verify::Shown;
 use super::*;
+use geonce::signature::Scheme;
 use geonce::sink::Columns;
 use geonce_key::policy::Dimensions;
 use std::fmt::Write;
+
+const WEBHOOK_SECRET: &str = "whsec_Z2VvbmNlIGtlZXBzIHdoYXQgaXQgYWNjZXB0cy4h";
 
 /// The file that the documentation shows, as far as this release goes.
 const WHOLE: &str = r#"
@@ -108,7 +111,7 @@ fn refused(text: &str, variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn the_whole_file_becomes_settings() {
-    let settings = load(WHOLE, &[("DRONES_SECRET", "whsec_x")]).unwrap();
+    let settings = load(WHOLE, &[("DRONES_SECRET", WEBHOOK_SECRET)]).unwrap();
     let drones = &settings.sources["drones"];
     assert_eq!(settings.store.options.window, Duration::from_hours(168));
     assert_eq!(drones.policy.previous.as_ref().unwrap().precision, 6);
@@ -119,8 +122,8 @@ fn the_whole_file_becomes_settings() {
     assert_eq!(drones.body_bytes_max, 10_000_000);
     assert_eq!(drones.sinks, ["zones", "copy"]);
     let verify = drones.verify.as_ref().unwrap();
-    assert_eq!(verify.scheme, SchemeSettings::StandardWebhooks { tolerance: Duration::from_mins(5) });
-    assert_eq!(verify.secrets[0].secret.bytes(), b"whsec_x");
+    assert!(matches!(verify.scheme, Scheme::StandardWebhooks));
+    assert_eq!(verify.secrets[0].live.secret.bytes(), WEBHOOK_SECRET.as_bytes());
     let zones = &settings.sinks["zones"];
     assert_eq!(zones.options.mode, Mode::Upsert { arrival: false });
     assert_eq!(zones.options.crs, 3857);
@@ -165,7 +168,7 @@ fn the_environment_overrides_the_file_and_flags_override_both() {
     assert_eq!(settings.sources["Field-App"].policy.precision, 6);
     assert!(matches!(&settings.sources["Field-App"].policy.identity, Identity::Fields(fields) if fields.len() == 2));
     let other = settings.sources["other"].verify.as_ref().unwrap();
-    assert_eq!(other.secrets[0].secret.bytes(), b"12345");
+    assert_eq!(other.secrets[0].live.secret.bytes(), b"12345");
     assert_eq!(other.secrets[0].shown, Shown::Variable("GEONCE_SOURCE__OTHER__VERIFY__SECRET".to_owned()));
     let flags = Overrides { store: Some("sqlite:flag.db".to_owned()), ..Overrides::default() };
     let settings = load_in(&flags, &Environment::of(&variables), folder.0.path()).unwrap();
@@ -317,9 +320,9 @@ fn secrets_come_as_text_from_files_and_in_several_and_are_never_shown() {
     "#;
     let settings = load(text, &[("OLDER", "older-s3cret")]).unwrap();
     let secrets = &settings.sources["a"].verify.as_ref().unwrap().secrets;
-    assert_eq!(secrets[0].secret.bytes(), b"whsec_abc");
-    assert_eq!(secrets[1].until.unwrap().to_string(), "2026-12-31T00:00:00.000Z");
-    assert_eq!(secrets[2].until.unwrap().to_string(), "2026-11-29T23:00:00.000Z");
+    assert_eq!(secrets[0].live.secret.bytes(), b"whsec_abc");
+    assert_eq!(secrets[1].live.until.unwrap().to_string(), "2026-12-31T00:00:00.000Z");
+    assert_eq!(secrets[2].live.until.unwrap().to_string(), "2026-11-29T23:00:00.000Z");
     let saved = settings.to_toml();
     assert!(saved.contains("${OLDER}") && saved.contains(HIDDEN), "{saved}");
     let shown = format!("{saved}{settings:?}");
@@ -335,17 +338,17 @@ fn what_is_wrong_with_verify_is_said_without_the_secret() {
         ("{ scheme = \"github\", secret = 123456 }", &[], "a secret is text"),
         ("{ scheme = \"github\", secret = \"\" }", &[], "the secret is empty"),
         ("{ scheme = \"github\", secret = \"(hidden)\" }", &[], "hidden when"),
-        ("{ scheme = \"github\", secret = [] }", &[], "1 to 16"),
+        ("{ scheme = \"github\", secret = [] }", &[], "1 to 8"),
         ("{ scheme = \"gitlab\", secret = \"x\" }", &[], "unknown variant"),
         ("{ scheme = \"github\", secret = \"x\", header = \"x-sig\" }", &[], "no such option"),
         ("{ scheme = \"basic\", secret = \"x\" }", &[], "needs a user"),
         ("{ scheme = \"hmac\", secret = \"x\" }", &[], "needs the header"),
-        ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{path}\" }", &[], "does not contain {body}"),
-        ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{time}{body}\" }", &[], "there is no {time}"),
+        ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{path}\" }", &[], "must hold {body} once"),
+        ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{time}{body}\" }", &[], "{time}"),
         (
             "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}{body}\" }",
             &[],
-            "needs timestamp_header",
+            "timestamp_header",
         ),
         (
             "{ scheme = \"hmac\", secret = [{ secret = \"x\", until = \"soon\" }], header = \"s\" }",
@@ -386,7 +389,7 @@ fn what_is_saved_says_the_same_when_it_is_read_again() {
     let without = load_in(&Overrides::default(), &Environment::default(), nothing.path()).unwrap();
     let whole = WHOLE.replace("\"literal\"", "\"${COPY}\"");
     let folder = Folder::new(&whole);
-    let variables = [("DRONES_SECRET", "x"), ("COPY", "y")];
+    let variables = [("DRONES_SECRET", WEBHOOK_SECRET), ("COPY", WEBHOOK_SECRET)];
     let with = folder.load(&variables).unwrap();
     for settings in [without, with] {
         let saved = settings.to_toml();

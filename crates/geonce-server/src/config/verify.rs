@@ -4,31 +4,26 @@ use super::file::{self, EncodingWord, HashWord, Moment, SchemeWord, SecretSource
 use super::{HIDDEN, Reading};
 use crate::failure::Failure;
 use geonce::clock::Timestamp;
+use geonce::signature::{Encoding, Hash, HmacScheme, LiveSecret, SECRETS_MAX, Scheme, TOLERANCE, Verifier};
 use geonce_key::Version;
 use geonce_key::policy::Secret;
 use std::path::PathBuf;
-use std::time::Duration;
 
-/// The most secrets that are live at once.
-pub(crate) const SECRETS_MAX: usize = 16;
 /// The largest file a secret is read from.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 /// How requests are proved genuine.
 #[derive(Clone, Debug)]
 pub(crate) struct VerifySettings {
-    pub(crate) scheme: SchemeSettings,
+    pub(crate) scheme: Scheme,
     /// Every secret that is accepted, the current one first.
     pub(crate) secrets: Vec<LiveSecretSettings>,
 }
 
-/// A secret and its end.
+/// A secret, its end, and how a saved configuration refers to it.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveSecretSettings {
-    pub(crate) secret: Secret,
-    /// Accepted before this time.
-    pub(crate) until: Option<Timestamp>,
-    /// How a saved configuration refers to it.
+    pub(crate) live: LiveSecret,
     pub(crate) shown: Shown,
 }
 
@@ -43,113 +38,93 @@ pub(crate) enum Shown {
     Hidden,
 }
 
-/// Whose way of signing, with its options.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SchemeSettings {
-    StandardWebhooks { tolerance: Duration },
-    Svix { tolerance: Duration },
-    Github,
-    Stripe { tolerance: Duration },
-    Arcgis,
-    Hmac(HmacSettings),
-    Bearer,
-    Basic { user: String },
-}
+impl VerifySettings {
+    /// What verifies requests. That it can be made has been checked when the settings were read.
+    pub(crate) fn verifier(&self) -> geonce::Result<Verifier> {
+        Verifier::new(self.scheme.clone(), self.secrets.iter().map(|settings| settings.live.clone()).collect())
+    }
 
-/// A signature that is an HMAC in a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HmacSettings {
-    pub(crate) header: String,
-    pub(crate) hash: Hash,
-    pub(crate) encoding: TextEncoding,
-    pub(crate) prefix: String,
-    pub(crate) signed: String,
-    pub(crate) timestamp_header: Option<String>,
-    pub(crate) tolerance: Duration,
-}
-
-/// The hash function of an HMAC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hash {
-    Sha256,
-    Sha512,
-    Sha1,
-}
-
-/// How the bytes of a signature are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TextEncoding {
-    Hex,
-    Base64,
-}
-
-impl SchemeSettings {
     /// The name of the scheme.
-    pub(crate) fn as_str(&self) -> &'static str {
-        match self {
-            SchemeSettings::StandardWebhooks { .. } => "standard-webhooks",
-            SchemeSettings::Svix { .. } => "svix",
-            SchemeSettings::Github => "github",
-            SchemeSettings::Stripe { .. } => "stripe",
-            SchemeSettings::Arcgis => "arcgis",
-            SchemeSettings::Hmac(_) => "hmac",
-            SchemeSettings::Bearer => "bearer",
-            SchemeSettings::Basic { .. } => "basic",
+    pub(super) fn scheme_word(&self) -> &'static str {
+        match &self.scheme {
+            Scheme::StandardWebhooks => "standard-webhooks",
+            Scheme::Svix => "svix",
+            Scheme::Github => "github",
+            Scheme::Stripe => "stripe",
+            Scheme::Arcgis => "arcgis",
+            Scheme::Hmac(_) => "hmac",
+            Scheme::Bearer => "bearer",
+            Scheme::Basic { .. } => "basic",
         }
     }
 }
 
-/// How far the time of signing may be from now, where nothing is said.
-pub(super) const TOLERANCE: Duration = Duration::from_mins(5);
+/// The word for a hash.
+pub(super) fn hash_word(hash: Hash) -> &'static str {
+    match hash {
+        Hash::Sha1 => "sha1",
+        Hash::Sha256 => "sha256",
+        Hash::Sha384 => "sha384",
+        Hash::Sha512 => "sha512",
+    }
+}
+
+/// The word for an encoding.
+pub(super) fn encoding_word(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Hex => "hex",
+        Encoding::HexUpper => "hex-upper",
+        Encoding::Base64 => "base64",
+        Encoding::Base64Url => "base64url",
+    }
+}
 
 impl Reading<'_> {
     /// The settings of `verify` at `path`.
     pub(super) fn verify(&self, verify: file::Verify, path: &str) -> Result<VerifySettings, Failure> {
         self.only_options_of(&verify, path)?;
-        let tolerance = self.longer_than_zero(verify.tolerance, TOLERANCE, &format!("{path}.tolerance"))?;
         let scheme = match verify.scheme {
-            SchemeWord::StandardWebhooks => SchemeSettings::StandardWebhooks { tolerance },
-            SchemeWord::Svix => SchemeSettings::Svix { tolerance },
-            SchemeWord::Github => SchemeSettings::Github,
-            SchemeWord::Stripe => SchemeSettings::Stripe { tolerance },
-            SchemeWord::Arcgis => SchemeSettings::Arcgis,
-            SchemeWord::Bearer => SchemeSettings::Bearer,
-            SchemeWord::Basic => {
-                let user = verify.user.filter(|user| !user.is_empty() && !user.contains(':'));
-                let missing = || self.refuse(&format!("{path}.user"), "basic needs a user, without a colon");
-                SchemeSettings::Basic { user: user.ok_or_else(missing)? }
+            SchemeWord::StandardWebhooks => Scheme::StandardWebhooks,
+            SchemeWord::Svix => Scheme::Svix,
+            SchemeWord::Github => Scheme::Github,
+            SchemeWord::Stripe => Scheme::Stripe,
+            SchemeWord::Arcgis => Scheme::Arcgis,
+            SchemeWord::Bearer => Scheme::Bearer,
+            SchemeWord::Basic => Scheme::Basic {
+                user: verify.user.ok_or_else(|| self.refuse(&format!("{path}.user"), "basic needs a user"))?,
+            },
+            SchemeWord::Hmac => {
+                let missing = || self.refuse(&format!("{path}.header"), "hmac needs the header of the signature");
+                Scheme::Hmac(HmacScheme {
+                    header: verify.header.ok_or_else(missing)?,
+                    hash: match verify.hash {
+                        Some(HashWord::Sha1) => Hash::Sha1,
+                        Some(HashWord::Sha256) | None => Hash::Sha256,
+                        Some(HashWord::Sha384) => Hash::Sha384,
+                        Some(HashWord::Sha512) => Hash::Sha512,
+                    },
+                    encoding: match verify.encoding {
+                        Some(EncodingWord::Hex) | None => Encoding::Hex,
+                        Some(EncodingWord::HexUpper) => Encoding::HexUpper,
+                        Some(EncodingWord::Base64) => Encoding::Base64,
+                        Some(EncodingWord::Base64Url) => Encoding::Base64Url,
+                    },
+                    prefix: verify.prefix.unwrap_or_default(),
+                    signed: verify.signed,
+                    timestamp_header: verify.timestamp_header,
+                    tolerance: self.longer_than_zero(verify.tolerance, TOLERANCE, &format!("{path}.tolerance"))?,
+                })
             }
-            SchemeWord::Hmac => SchemeSettings::Hmac(HmacSettings {
-                header: self
-                    .header(verify.header, &format!("{path}.header"))?
-                    .ok_or_else(|| self.refuse(&format!("{path}.header"), "hmac needs the header of the signature"))?,
-                hash: match verify.hash {
-                    None | Some(HashWord::Sha256) => Hash::Sha256,
-                    Some(HashWord::Sha512) => Hash::Sha512,
-                    Some(HashWord::Sha1) => Hash::Sha1,
-                },
-                encoding: match verify.encoding {
-                    None | Some(EncodingWord::Hex) => TextEncoding::Hex,
-                    Some(EncodingWord::Base64) => TextEncoding::Base64,
-                },
-                prefix: verify.prefix.unwrap_or_default(),
-                signed: verify.signed.unwrap_or_else(|| "{body}".to_owned()),
-                timestamp_header: self.header(verify.timestamp_header, &format!("{path}.timestamp_header"))?,
-                tolerance,
-            }),
         };
-        if let SchemeSettings::Hmac(hmac) = &scheme {
-            self.signed_template(hmac, path)?;
-        }
         let secrets = self.secrets(verify.secret, &format!("{path}.secret"))?;
-        Ok(VerifySettings { scheme, secrets })
+        let settings = VerifySettings { scheme, secrets };
+        self.at(path, settings.verifier())?;
+        Ok(settings)
     }
 
     /// An option of another scheme would be without effect, which nobody should have to find out.
     fn only_options_of(&self, verify: &file::Verify, path: &str) -> Result<(), Failure> {
-        use SchemeWord::{Basic, Hmac, StandardWebhooks, Stripe, Svix};
-        let hmac = matches!(verify.scheme, Hmac);
-        let timed = matches!(verify.scheme, Hmac | StandardWebhooks | Stripe | Svix);
+        let hmac = matches!(verify.scheme, SchemeWord::Hmac);
         let options = [
             ("header", verify.header.is_some(), hmac),
             ("hash", verify.hash.is_some(), hmac),
@@ -157,8 +132,8 @@ impl Reading<'_> {
             ("prefix", verify.prefix.is_some(), hmac),
             ("signed", verify.signed.is_some(), hmac),
             ("timestamp_header", verify.timestamp_header.is_some(), hmac),
-            ("tolerance", verify.tolerance.is_some(), timed),
-            ("user", verify.user.is_some(), matches!(verify.scheme, Basic)),
+            ("tolerance", verify.tolerance.is_some(), hmac),
+            ("user", verify.user.is_some(), matches!(verify.scheme, SchemeWord::Basic)),
         ];
         match options.into_iter().find(|(_, given, usable)| *given && !usable) {
             Some((option, ..)) => Err(self.refuse(&format!("{path}.{option}"), "this scheme has no such option")),
@@ -166,56 +141,11 @@ impl Reading<'_> {
         }
     }
 
-    fn header(&self, name: Option<String>, path: &str) -> Result<Option<String>, Failure> {
-        match name {
-            Some(name)
-                if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) =>
-            {
-                Err(self.refuse(path, "this is no name of a header"))
-            }
-            name => Ok(name.map(|name| name.to_lowercase())),
-        }
-    }
-
-    /// Refuses a template that does not cover the body, or that names what there is not.
-    fn signed_template(&self, hmac: &HmacSettings, path: &str) -> Result<(), Failure> {
-        let path = format!("{path}.signed");
-        let mut rest = hmac.signed.as_str();
-        let (mut body, mut timestamp) = (false, false);
-        while let Some((_, after)) = rest.split_once('{') {
-            let Some((name, tail)) = after.split_once('}') else {
-                return Err(self.refuse(&path, "a brace is not closed"));
-            };
-            match name {
-                "body" => body = true,
-                "timestamp" => timestamp = true,
-                "method" | "path" => {}
-                header if header.strip_prefix("header:").is_some_and(|name| !name.is_empty()) => {}
-                _ => {
-                    return Err(self
-                        .refuse(&path, &format!("there is no {{{name}}}"))
-                        .hint("{method}, {path}, {timestamp}, {header:NAME} and {body}"));
-                }
-            }
-            rest = tail;
-        }
-        if !body {
-            return Err(self.refuse(&path, "what is signed does not contain {body}: anything could be sent"));
-        }
-        if timestamp && hmac.timestamp_header.is_none() {
-            return Err(self.refuse(&path, "{timestamp} needs timestamp_header"));
-        }
-        if !timestamp && hmac.timestamp_header.is_some() {
-            return Err(self.refuse(&path, "timestamp_header is given, but {timestamp} is not signed"));
-        }
-        Ok(())
-    }
-
     fn secrets(&self, secrets: Secrets, path: &str) -> Result<Vec<LiveSecretSettings>, Failure> {
         let several = match secrets {
             Secrets::One(source) => {
                 let (secret, shown) = self.secret(source, path)?;
-                return Ok(vec![LiveSecretSettings { secret, until: None, shown }]);
+                return Ok(vec![LiveSecretSettings { live: LiveSecret { secret, until: None }, shown }]);
             }
             Secrets::Several(several) => several,
         };
@@ -226,7 +156,7 @@ impl Reading<'_> {
             let path = format!("{path}[{i}]");
             let (secret, shown) = self.secret(live.secret, &format!("{path}.secret"))?;
             let until = live.until.map(|until| self.moment(&until, &format!("{path}.until"))).transpose()?;
-            Ok(LiveSecretSettings { secret, until, shown })
+            Ok(LiveSecretSettings { live: LiveSecret { secret, until }, shown })
         });
         live.collect()
     }
