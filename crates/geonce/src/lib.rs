@@ -6,6 +6,8 @@
 pub mod clock;
 pub mod error;
 pub mod event;
+pub mod intake;
+pub mod signature;
 pub mod sink;
 pub mod store;
 
