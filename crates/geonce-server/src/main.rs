@@ -10,6 +10,8 @@ mod explain;
 mod failure;
 mod input;
 mod key;
+#[allow(dead_code, unused_imports, reason = "used once the serve command is there")]
+mod serve;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
