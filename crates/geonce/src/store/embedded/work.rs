@@ -68,6 +68,7 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
             lease: Lease { event: id, sink: request.sink.clone(), token: token.cast_unsigned() },
             source: group.source_name(event.source)?,
             key: event.digests[0],
+            content: event.content,
             received: event.received,
             attempts: work.attempts,
             lapses,
