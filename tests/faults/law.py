@@ -111,7 +111,7 @@ def hold(result: Result, gateway, traffic, dead_allowed: int = 0) -> None:
     renamed = [row for row in ours if traffic.acknowledged.get(row[2], row[1]) != row[1]]
     result.phantom = len(strange) + len(renamed)
     if rows:
-        proofs = query(gateway.data / "features.gpkg", "SELECT count(*) FROM geonce_applied")[0][0]
+        proofs = query(gateway.data / "features.gpkg", "SELECT count(*) FROM gpkg_geonce_applied")[0][0]
         result.require(proofs == len(rows), f"{proofs} proofs for {len(rows)} rows")
     for file in (gateway.data / "geonce.db", gateway.data / "features.gpkg"):
         result.require(file.exists() and whole(file), f"{file.name} is not whole")
