@@ -104,14 +104,13 @@ def mutated(rng: random.Random) -> tuple[bytes, dict]:
 
 
 def events_in(told) -> set[str]:
-    """The ids of accepted or duplicate events in an answer, of one feature or several."""
+    """The ids of all events that an answer names, of one feature or several: accepted, duplicate, or kept as dead."""
     if isinstance(told, list):
         return set().union(*map(events_in, told))
     if not isinstance(told, dict):
         return set()
-    if "outcome" in told:
-        return {event for event in (told.get("event"), told.get("of")) if event}
-    return set().union(set(), *map(events_in, told.values()))
+    named = {told[name] for name in ("event", "of") if isinstance(told.get(name), str)}
+    return named.union(*map(events_in, told.values()))
 
 
 async def poison(traffic: Traffic, bodies: list, statuses: dict[int, int]) -> None:

@@ -26,7 +26,13 @@ P99_FLOOR_SECONDS = 0.05
 GOOD_SENDERS = 8
 GOOD_PAUSE_SECONDS = 0.02
 BOMB_MEGABYTES = 256
-LIMITS = """
+CONFIG = """
+[source.default]
+allow_unsigned = true
+sink = "features"
+[sink.features]
+url = "gpkg:features.gpkg"
+layer = "features"
 [limits]
 first_byte_within = "3s"
 header_within = "4s"
@@ -78,7 +84,7 @@ async def huge_length(connection: Connection) -> None:
 async def endless_chunks(connection: Connection) -> None:
     connection.writer.write(POST + b"transfer-encoding: chunked\r\n\r\n")
     for _ in range(10_000):
-        connection.writer.write(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
+        connection.writer.write(b"8000\r\n" + b" " * 0x8000 + b"\r\n")
         await connection.writer.drain()
         await asyncio.sleep(0.02)
 
@@ -168,7 +174,7 @@ async def run(gateway: Gateway, traffic: Traffic, result: Result) -> None:
     p99 = percentile_99(traffic.latencies[before:])
     memory = gateway.memory_peak_megabytes()
     judge(result, ends)
-    result.more |= {"clients": len(ends), "baseline_p99": f"{baseline * 1000:.1f}ms", "memory": f"{memory:.0f}MB"}
+    result.more |= {"clients": len(ends), "baseline_p99": f"{baseline * 1000:.1f}ms", "memory": f"{memory:.0f}MB", "postponed": traffic.postponed}
     result.require(p99 < max(2 * baseline, P99_FLOOR_SECONDS), f"good p99 {p99 * 1000:.0f} ms, before {baseline * 1000:.0f} ms")
     result.require(memory < MEMORY_MEGABYTES_MAX, f"memory {memory:.0f} MB")
     result.require(gateway.alive(), "the gateway ended")
@@ -185,8 +191,11 @@ def judge(result: Result, ends: list) -> None:
         result.require(not any(status >= 500 and status != 503 for status in answered), f"{kind}: {answered}")
         if kind not in ("silent", "idle", "never_reads"):
             result.require(not any(200 <= status < 300 for status in answered), f"{kind}: {answered}")
-        if kind in ("huge_length", "gzip_bomb", "endless_chunks"):
+        if kind in ("huge_length", "gzip_bomb"):
             result.require(413 in answered, f"{kind}: nobody was told 413, but {answered}")
+        if kind == "endless_chunks":
+            # Too long, too slow, or more than all bodies together may hold: whichever limit is met first.
+            result.require(answered and answered <= {408, 413, 503}, f"{kind}: {answered}")
         if kind == "two_lengths":
             result.require(answered == {400}, f"{kind}: {answered}")
 
@@ -201,7 +210,7 @@ def main() -> int:
     result, start = Result("R14-slow", given.seed), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder, "geonce.toml")
-        config.write_text(LIMITS)
+        config.write_text(CONFIG)
         gateway = Gateway(given.binary, pathlib.Path(folder, "data"), pathlib.Path(folder, "log"), config)
         traffic = Traffic(gateway.port, given.seed)
         try:
