@@ -1,4 +1,4 @@
-//! The embedded store: one SQLite file, written by one thread with group commit, read beside it.
+//! The embedded store: one `SQLite` file, written by one thread with group commit, read beside it.
 //!
 //! An answer means that the event survives a power cut (write-ahead log, synced at every commit). The file is held by one
 //! gateway at a time; tools may list, replay and purge beside it. `docs/decisions/004-embedded-store.md` says why.
@@ -81,13 +81,7 @@ impl Embedded {
         Embedded::start(place, options, access, tuning, lock).map_err(|failure| failure.explain(&doing))
     }
 
-    fn start(
-        place: Place,
-        options: &Options,
-        access: Access,
-        tuning: Tuning,
-        lock: Option<File>,
-    ) -> Attempt<Embedded> {
+    fn start(place: Place, options: &Options, access: Access, tuning: Tuning, lock: Option<File>) -> Attempt<Embedded> {
         let connection = place.create()?;
         let (messages, received) = mpsc::channel(WAITING_MAX);
         let wake = waker(&messages);
