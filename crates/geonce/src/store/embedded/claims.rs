@@ -347,7 +347,8 @@ pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 fn spawn_sorter(map: &Arc<KeyMap>, wake: &Wake) -> Arc<OnceLock<Sorted>> {
     let place = Arc::new(OnceLock::new());
     let (map, wake, sorted) = (Arc::clone(map), Arc::clone(wake), Arc::clone(&place));
-    std::thread::spawn(move || {
+    // Without a thread nothing is sorted now; the writer looks after that.
+    let _ = std::thread::Builder::new().name("store sorter".to_owned()).spawn(move || {
         let mut entries: Vec<(Key, Bytes16)> = map.iter().map(|(&key, &event)| (key, event)).collect();
         drop(map);
         entries.sort_unstable_by_key(|&(key, _)| key);

@@ -108,7 +108,7 @@ impl Embedded {
             now: 0,
             lock,
         };
-        let writer = std::thread::spawn(move || writer.run(received));
+        let writer = thread("store writer", move || writer.run(received))?;
         Ok(Embedded {
             place,
             access,
@@ -260,13 +260,14 @@ impl Store for Embedded {
         Box::pin(async move {
             // It may take minutes: it has a thread and a connection to itself.
             let (reply, answer) = oneshot::channel();
-            std::thread::spawn(move || {
+            let audit = thread("store audit", move || {
                 let audited = place
                     .connect(Purpose::Read)
                     .and_then(|connection| read::in_snapshot(&connection, audit::audit))
                     .map_err(|failure| failure.explain("auditing the store"));
                 let _ = reply.send(audited);
             });
+            audit.map_err(|failure| failure.explain("auditing the store"))?;
             answer.await.map_err(|_| Error::new(Kind::Internal, "auditing the store"))?
         })
     }
@@ -284,6 +285,12 @@ impl Store for Embedded {
             closed
         })
     }
+}
+
+/// Starts a thread; the system may have none left.
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Attempt<JoinHandle<()>> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map_err(|error| Error::new(Kind::Resource, format!("starting the {name}")).because(error).into())
 }
 
 /// Wakes the writer, as long as there is a store.

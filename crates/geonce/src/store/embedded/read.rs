@@ -35,12 +35,12 @@ impl Reader {
     pub(super) fn start(place: &Place) -> Attempt<Reader> {
         let connection = place.connect(Purpose::Read)?;
         let (sender, mut questions) = mpsc::channel::<Question>(WAITING_MAX);
-        let thread = std::thread::spawn(move || {
+        let thread = super::thread("store reader", move || {
             while let Some(question) = questions.blocking_recv() {
                 // One that panics loses its own answer only.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| question(&connection)));
             }
-        });
+        })?;
         Ok(Reader { questions: Some(sender), thread: Some(thread) })
     }
 
