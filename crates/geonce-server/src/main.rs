@@ -4,15 +4,26 @@
 //! 2 usage or environment.
 
 mod arguments;
+mod check;
 mod config;
+mod dead;
 mod demo;
+mod doctor;
+mod events;
 mod explain;
 mod failure;
+mod hints;
 mod input;
 mod key;
+mod payload;
+mod record;
+mod serve;
+mod show;
+mod tool;
 
 use arguments::{Arguments, Command};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use failure::Outcome;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -20,6 +31,12 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Key(arguments) => key::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
+        Command::Serve(arguments) => serve::command(arguments),
+        Command::Check(arguments) => check::run(arguments),
+        Command::Events(command) => events::run(command),
+        Command::Dead(command) => dead::run(command),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Completions { shell } => completions(*shell),
         Command::Demo => demo::run(),
     };
     match outcome {
@@ -31,4 +48,13 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Prints a script for a shell.
+fn completions(shell: clap_complete::Shell) -> Outcome {
+    // Made in memory first: a reader that goes away must not end in a panic.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "geonce", &mut script);
+    show::Page::new().print(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(true)
 }

@@ -346,7 +346,7 @@ fn what_is_wrong_with_verify_is_said_without_the_secret() {
         ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{path}\" }", &[], "must hold {body} once"),
         ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{time}{body}\" }", &[], "{time}"),
         (
-            "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}{body}\" }",
+            "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}.{body}\" }",
             &[],
             "timestamp_header",
         ),
