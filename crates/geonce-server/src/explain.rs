@@ -56,23 +56,19 @@ fn side(
     recorded: Option<&Recorded>,
 ) -> Result<(Policy, Payload), Failure> {
     let source = source.or(arguments.policy.source.as_deref());
-    match (event_id(path), recorded) {
-        (Some(id), Some(recorded)) => {
-            let record = recorded.event(id)?;
-            let file = recorded.tool.place.file.as_deref();
-            let policy = arguments.policy.policy_of_recorded(file, source.unwrap_or(&record.source))?;
-            let bytes = record.payload.ok_or_else(|| {
-                Failure::new("event_payload", format!("the payload of {id} is not kept any more"))
-                    .hint("store.keep_payload keeps payloads for the window")
-            })?;
-            Ok((policy, Payload { bytes: bytes.to_vec(), form: record.form, crs: record.crs }))
-        }
-        _ => {
-            let policy = arguments.policy.policy_of(source)?;
-            let payload = Payload::read(path, arguments, &policy)?;
-            Ok((policy, payload))
-        }
-    }
+    let (Some(id), Some(recorded)) = (event_id(path), recorded) else {
+        let policy = arguments.policy.policy_of(source)?;
+        let payload = Payload::read(path, arguments, &policy)?;
+        return Ok((policy, payload));
+    };
+    let record = recorded.event(id)?;
+    let file = recorded.tool.place.file.as_deref();
+    let policy = arguments.policy.policy_of_recorded(file, source.unwrap_or(&record.source))?;
+    let bytes = record.payload.ok_or_else(|| {
+        Failure::new("event_payload", format!("the payload of {id} is not kept any more"))
+            .hint("store.keep_payload keeps payloads for the window")
+    })?;
+    Ok((policy, Payload { bytes: bytes.to_vec(), form: record.form, crs: record.crs }))
 }
 
 /// The event that an argument names, unless there is a file of that name.

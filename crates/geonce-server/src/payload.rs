@@ -4,6 +4,7 @@ use crate::show::{escaped, hex};
 use geonce_key::Form;
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use std::fmt::Write;
 
 /// An array of values without parts is kept on one line up to this length.
 const LINE_CHARS_MAX: usize = 100;
@@ -45,7 +46,8 @@ pub(crate) fn append(object: &mut String, bytes: &[u8], form: Form) {
         Some(text) => ("payload_text", Value::from(text).to_string()),
         None => ("payload_hex", Value::from(hex(bytes)).to_string()),
     };
-    object.push_str(&format!(",\"{name}\":{value}"));
+    // Text takes whatever is written to it.
+    let _ = write!(object, ",\"{name}\":{value}");
 }
 
 /// The word for a form.

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::payload;
 use crate::show::{self, Page, Style, escaped};
 use geonce::clock::Timestamp;
-use geonce::event::{Cause, State};
+use geonce::event::{Cause, Outcome, State};
 use geonce::store::Record;
 use geonce_key::{Encoding, Fingerprint};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(crate) fn line(record: &Record) -> String {
         "aliases": keys(&record.aliases),
         "spatial": keys(&record.spatial),
         "state": record.state.as_str(),
-        "outcome": record.outcome.map(|outcome| outcome.as_str()),
+        "outcome": record.outcome.map(Outcome::as_str),
         "cause": record.cause.as_ref().map(cause_json),
         "received": record.received.to_string(),
         "settled": record.settled.map(|at| at.to_string()),

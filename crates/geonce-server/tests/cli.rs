@@ -154,7 +154,7 @@ impl Filled {
             sink: Arc::clone(&self.sink),
             events_max: 100,
             bytes_max: 1 << 20,
-            duration: Duration::from_secs(60),
+            duration: Duration::from_mins(1),
         };
         let leased = self.runtime.block_on(self.store.lease(request, SystemClock.now())).unwrap();
         if write {

@@ -1,7 +1,5 @@
 //! What a configuration comes to, and what is said about one that is wrong.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails should fail the test")]
-
 use super::source::{Identify, Invalid};
 use super::verify::Shown;
 use super::*;
