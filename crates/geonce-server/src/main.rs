@@ -12,13 +12,16 @@ mod doctor;
 mod events;
 mod explain;
 mod failure;
+mod gateway;
 mod hints;
 mod input;
 mod key;
 mod payload;
 mod record;
+#[allow(dead_code, unused_imports, reason = "used once the serve command is there")]
 mod serve;
 mod show;
+mod start;
 mod tool;
 
 use arguments::{Arguments, Command};
@@ -31,7 +34,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Key(arguments) => key::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
-        Command::Serve(arguments) => serve::command(arguments),
+        Command::Serve(arguments) => start::run(arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Events(command) => events::run(command),
         Command::Dead(command) => dead::run(command),

@@ -33,12 +33,13 @@ impl EventId {
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(PREFIX)?;
-        for place in (0..CHARACTERS).rev() {
-            let digit = usize::try_from((self.0 >> (5 * place)) & 31).unwrap_or(0);
-            write!(f, "{}", char::from(ALPHABET[digit]))?;
+        let mut text = [0; CHARACTERS];
+        for (place, letter) in text.iter_mut().rev().enumerate() {
+            *letter = ALPHABET[usize::try_from((self.0 >> (5 * place)) & 31).unwrap_or(0)];
         }
-        Ok(())
+        // Written in one piece: every acknowledgement holds one.
+        f.write_str(PREFIX)?;
+        f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
 }
 

@@ -102,6 +102,7 @@ impl Crs {
         self.name
     }
 
+
     /// The system in well-known text, version 1 (OGC 01-009), with EPSG's codes; `None` where its datum has no name here.
     pub fn wkt(&self) -> Option<String> {
         None

@@ -1,8 +1,8 @@
 //! What a configuration comes to, and what is said about one that is wrong.
 
-use super::source::{Identify, Invalid};
 use super::verify::Shown;
 use super::*;
+use geonce::intake::{Identify, Invalid};
 use geonce::signature::Scheme;
 use geonce::sink::Columns;
 use geonce_key::policy::Dimensions;

@@ -1,23 +1,24 @@
-//! `geonce serve`: settings in, a running gateway out.
+//! `geonce serve`: settings in, a running gateway out; or only the settings, for a file.
 
 use crate::arguments::ServeArguments;
 use crate::config::{self, Overrides, Settings};
 use crate::failure::{Failure, Outcome};
+use crate::gateway;
 use crate::show::Page;
 use std::path::Path;
 
-/// Runs the command, or writes what is in force.
-pub(crate) fn command(arguments: &ServeArguments) -> Outcome {
+/// Runs the command: serves until told to stop, or writes what is in force.
+pub(crate) fn run(arguments: &ServeArguments) -> Outcome {
     let settings = config::load(&Overrides {
         config: arguments.config.clone(),
         data: arguments.data.clone(),
         listen: arguments.listen,
         store: None,
     })?;
-    if let Some(file) = &arguments.save_config {
-        return save(&settings, file);
+    match &arguments.save_config {
+        Some(file) => save(&settings, file),
+        None => gateway::run(&settings),
     }
-    run(settings)
 }
 
 fn save(settings: &Settings, file: &Path) -> Outcome {
@@ -28,9 +29,4 @@ fn save(settings: &Settings, file: &Path) -> Outcome {
         std::fs::write(file, text).map_err(|error| Failure::io(&file.display().to_string(), &error))?;
     }
     Ok(true)
-}
-
-/// Serves until it is told to stop.
-fn run(_settings: Settings) -> Outcome {
-    Err(Failure::new("not_yet", "the gateway is not in this build"))
 }

@@ -1,0 +1,139 @@
+//! Logs: readable lines on a terminal, JSON otherwise, on standard error. No payloads and no secrets are ever logged;
+//! control characters come out escaped; what clients can cause without end is logged seldom.
+
+use geonce::clock::Stopwatch;
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people on a terminal, else JSON.
+    #[default]
+    Auto,
+    /// For people.
+    Pretty,
+    /// A JSON object per line.
+    Json,
+}
+
+/// Sends what is logged from now on to standard error. A second call changes nothing.
+pub(crate) fn start(level: LevelFilter, format: Format) {
+    let terminal = io::stderr().is_terminal();
+    let pretty = match format {
+        Format::Auto => terminal,
+        Format::Pretty => true,
+        Format::Json => false,
+    };
+    let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    // Fails only if something logs already, in a test.
+    let _ = tracing::subscriber::set_global_default(subscriber(level, pretty, colours, io::stderr));
+}
+
+fn subscriber<W>(level: LevelFilter, pretty: bool, colours: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
+    if pretty {
+        Box::new(lines.compact().with_ansi(colours).finish())
+    } else {
+        Box::new(lines.json().flatten_event(true).with_ansi(false).finish())
+    }
+}
+
+/// Lines of one kind that are written in a second; the others are counted.
+const LINES_PER_SECOND_MAX: u32 = 10;
+
+/// Keeps a kind of line from filling the log.
+pub(crate) struct Seldom {
+    started: Stopwatch,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    second: u64,
+    written: u32,
+    held_back: u64,
+}
+
+impl Seldom {
+    pub(crate) fn new() -> Seldom {
+        Seldom { started: Stopwatch::start(), state: Mutex::default() }
+    }
+
+    /// Whether a line may be written now; if so, how many were not since the last one.
+    pub(crate) fn now(&self) -> Option<u64> {
+        self.at(self.started.elapsed().as_secs())
+    }
+
+    fn at(&self, second: u64) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.second != second {
+            (state.second, state.written) = (second, 0);
+        }
+        if state.written == LINES_PER_SECOND_MAX {
+            state.held_back += 1;
+            return None;
+        }
+        state.written += 1;
+        Some(std::mem::take(&mut state.held_back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LINES_PER_SECOND_MAX, LevelFilter, Seldom, subscriber};
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn control_characters_are_escaped_in_both_forms() {
+        for pretty in [true, false] {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let subscriber = subscriber(LevelFilter::INFO, pretty, false, move || writer.clone());
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::info!(pointer = "/a\u{1b}[2J\nforged line", source = "drones", "a payload was refused");
+                tracing::debug!("not shown");
+            });
+            let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(written.lines().count(), 1, "{written}");
+            assert!(!written.trim_end().chars().any(char::is_control), "{written:?}");
+            assert!(written.contains("drones") && written.contains("a payload was refused"));
+            if !pretty {
+                let parsed: serde_json::Value = serde_json::from_str(&written).unwrap();
+                assert_eq!(parsed["source"], "drones");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_that_were_held_back_are_counted() {
+        let seldom = Seldom::new();
+        for _ in 0..LINES_PER_SECOND_MAX {
+            assert_eq!(seldom.at(7), Some(0));
+        }
+        assert_eq!((seldom.at(7), seldom.at(7)), (None, None));
+        assert_eq!(seldom.at(8), Some(2));
+        assert_eq!(seldom.at(8), Some(0));
+    }
+}

@@ -1,0 +1,158 @@
+//! `/in/{source}`: events that are posted, the challenge of ArcGIS, the handshake of CloudEvents.
+//!
+//! A signature is checked over the body as it was received, before it is inflated: that is what senders sign.
+
+use super::answer::{self, Answer, Counts, Problem, code};
+use super::body::{self, Coding};
+use super::connection::{Phase, Watch};
+use super::route::percent_decode;
+use super::{Gateway, Served};
+use geonce::clock::Stopwatch;
+use geonce::intake::{Arrival, FeatureReceipt, Receipt, Refused};
+use geonce::signature;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Request, StatusCode};
+
+/// The methods that a source takes.
+pub(super) const ALLOW: &str = "POST, OPTIONS";
+const ALLOW_CHALLENGE: &str = "POST, GET, OPTIONS";
+
+/// The longest challenge that is answered.
+const CHALLENGE_BYTES_MAX: usize = 1_024;
+
+const REQUEST_ORIGIN: HeaderName = HeaderName::from_static("webhook-request-origin");
+const ALLOWED_ORIGIN: HeaderName = HeaderName::from_static("webhook-allowed-origin");
+const ALLOWED_RATE: HeaderName = HeaderName::from_static("webhook-allowed-rate");
+
+/// Events are coming in.
+pub(super) async fn post(gateway: &Gateway, served: &Served, watch: &Watch, request: Request<Incoming>) -> Answer {
+    let took = Stopwatch::start();
+    let (outcome, answer) = match receive(gateway, served, watch, request).await {
+        Ok(receipt) => {
+            let counts = Counts::of(&receipt.features);
+            gateway.metrics.looked_up(counts.accepted, counts.duplicate + counts.conflict);
+            if counts.refused > 0 {
+                log_refused(gateway, served, &receipt);
+            }
+            let fresh = if served.route.fresh_status == 200 { StatusCode::OK } else { StatusCode::ACCEPTED };
+            (counts.outcome(), answer::receipt(&receipt, &counts, fresh))
+        }
+        Err(problem) => {
+            if let Some(more) = gateway.metrics.refusals_logged.now() {
+                let source = &*served.route.source.name;
+                tracing::info!(source, code = &*problem.code, pointer = problem.pointer, more, "a request was refused");
+            }
+            (problem.outcome(), problem.answer())
+        }
+    };
+    served.metrics.count(outcome, took.elapsed());
+    answer
+}
+
+async fn receive(
+    gateway: &Gateway,
+    served: &Served,
+    watch: &Watch,
+    request: Request<Incoming>,
+) -> Result<Receipt, Problem> {
+    let (head, incoming) = request.into_parts();
+    let route = &served.route;
+    let stated = body::coding(&head.headers).and_then(|coding| Ok((coding, body::format(&head.headers)?)));
+    let (coding, format) = stated.inspect_err(|_| {
+        if !incoming.is_end_stream() {
+            watch.leave_unread();
+        }
+    })?;
+    let mut received = body::read(incoming, route.body_bytes_max, &gateway.budget, watch).await?;
+    watch.enter_for(Phase::Handling, route.ack_within);
+    let source = &route.source;
+    let verified = match &source.verify {
+        None => None,
+        Some(verifier) => {
+            let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+            let request = signature::Request {
+                method: head.method.as_str(),
+                path,
+                headers: &head.headers,
+                body: &received.bytes,
+            };
+            Some(verifier.verify(&request, gateway.clock.now()).map_err(|_| Problem::unverified())?)
+        }
+    };
+    let recorded = async {
+        if coding == Coding::Gzip {
+            received = body::inflate(received, route.body_bytes_max, &gateway.budget).await?;
+        }
+        if received.bytes.is_empty() {
+            return Err(Problem::empty());
+        }
+        let refused = |refused: Refused| {
+            log_store(gateway, &refused);
+            Problem::from(&refused)
+        };
+        let delivery = source.delivery_id(&head.headers, verified.as_ref()).map_err(|fault| Problem::from(&fault))?;
+        let format = body::settle_format(format, &received.bytes);
+        let arrival = Arrival { body: received.bytes.clone(), format, delivery };
+        gateway.intake.receive(source, arrival).await.map_err(refused)
+    };
+    watch.within(recorded).await.unwrap_or_else(|| Err(Problem::late()))
+}
+
+/// What a store says belongs into the log, not into an answer.
+fn log_store(gateway: &Gateway, refused: &Refused) {
+    if let Refused::Store(error) = refused
+        && let Some(more) = gateway.metrics.store_failures_logged.now()
+    {
+        tracing::error!(%error, kind = error.kind().as_str(), hint = error.hint_text(), more, "the store failed");
+    }
+}
+
+fn log_refused(gateway: &Gateway, served: &Served, receipt: &Receipt) {
+    let first = receipt.features.iter().find_map(|feature| match feature {
+        FeatureReceipt::Refused { fault, .. } => Some(fault),
+        _ => None,
+    });
+    if let Some(fault) = first
+        && let Some(more) = gateway.metrics.refusals_logged.now()
+    {
+        let (source, code) = (&*served.route.source.name, &*fault.code);
+        tracing::info!(source, code, pointer = fault.pointer, more, "a payload was refused");
+    }
+}
+
+/// ArcGIS asks whether we know the secret: `GET /in/{source}?crc_token=…`.
+pub(super) fn challenge(served: &Served, request: &Request<Incoming>) -> Answer {
+    let query = request.uri().query().unwrap_or_default();
+    let Some(token) = query.split('&').find_map(|pair| pair.strip_prefix("crc_token=")) else {
+        return Problem::method(ALLOW).answer();
+    };
+    let Some(token) = percent_decode(token).filter(|token| (1..=CHALLENGE_BYTES_MAX).contains(&token.len())) else {
+        return Problem::refused(code::CHALLENGE_INVALID, "crc_token is empty, too long or not text").answer();
+    };
+    match served.route.source.verify.as_ref().and_then(|verifier| verifier.challenge(&token)) {
+        None => Problem::method(ALLOW).answer(),
+        Some(response) => {
+            let mut text = String::from("{\"response_token\":");
+            answer::string(&mut text, &response);
+            text.push('}');
+            answer::respond(StatusCode::OK, HeaderValue::from_static("application/json"), text)
+        }
+    }
+}
+
+/// A `CloudEvents` sender asks whether it may send (HTTP 1.1 Web Hooks for Event Delivery, section 4). It may: what
+/// it sends must still pass the source's verification.
+pub(super) fn handshake(request: &Request<Incoming>) -> Answer {
+    let mut answer = Answer::default();
+    let headers = answer.headers_mut();
+    headers.insert(header::ALLOW, HeaderValue::from_static(ALLOW_CHALLENGE));
+    match request.headers().get(&REQUEST_ORIGIN) {
+        None => *answer.status_mut() = StatusCode::NO_CONTENT,
+        Some(origin) => {
+            headers.insert(ALLOWED_ORIGIN, origin.clone());
+            headers.insert(ALLOWED_RATE, HeaderValue::from_static("*"));
+        }
+    }
+    answer
+}

@@ -1,0 +1,115 @@
+//! Which path is answered by what.
+
+use super::answer::{Answer, Problem};
+use super::connection::{Phase, Watch};
+use super::{Gateway, Served, observe, receive};
+use hyper::body::{Body, Incoming};
+use hyper::{Method, Request};
+use std::borrow::Cow;
+
+/// The longest path, with its query, that is looked at.
+const PATH_BYTES_MAX: usize = 2_048;
+
+pub(super) async fn answer(gateway: &Gateway, watch: &Watch, request: Request<Incoming>) -> Answer {
+    if let Some(name) = request.uri().path().strip_prefix("/in/")
+        && request.uri().path().len() <= PATH_BYTES_MAX
+    {
+        let found = source(gateway, name);
+        return match (found, request.method()) {
+            (Some(served), &Method::POST) => receive::post(gateway, served, watch, request).await,
+            (found, _) => unread(
+                watch,
+                &request,
+                found.map_or_else(|| Problem::source_unknown().answer(), |served| other_method(served, &request)),
+            ),
+        };
+    }
+    watch.enter(Phase::Handling);
+    // Rare, and not to make every request's future larger.
+    let answer = Box::pin(elsewhere(gateway, &request)).await;
+    unread(watch, &request, answer)
+}
+
+/// The source of this name, which may be percent-encoded. Nothing else is done to a path: `..` is a name like any
+/// other, and no source's.
+fn source<'a>(gateway: &'a Gateway, name: &str) -> Option<&'a Served> {
+    let name = if name.contains('%') { percent_decode(name)? } else { Cow::Borrowed(name) };
+    gateway.sources.get(&*name)
+}
+
+/// The text that `%XX` stand in; `None` if it is none.
+pub(super) fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let [high, low, after @ ..] = rest else { return None };
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push(u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+fn other_method(served: &Served, request: &Request<Incoming>) -> Answer {
+    match *request.method() {
+        Method::GET => receive::challenge(served, request),
+        Method::OPTIONS => receive::handshake(request),
+        _ => Problem::method(receive::ALLOW).answer(),
+    }
+}
+
+async fn elsewhere(gateway: &Gateway, request: &Request<Incoming>) -> Answer {
+    let path = request.uri().path();
+    if path.len() > PATH_BYTES_MAX {
+        return Problem::path_too_long().answer();
+    }
+    if !matches!(path, "/" | "/healthz" | "/readyz" | "/metrics") {
+        return Problem::not_found().answer();
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Problem::method("GET, HEAD").answer();
+    }
+    match path {
+        "/healthz" => observe::health(),
+        "/readyz" => observe::ready(gateway).await,
+        "/metrics" => observe::metrics(gateway).await,
+        _ => observe::front(),
+    }
+}
+
+/// Notes that a body, if there is one, was not read.
+fn unread(watch: &Watch, request: &Request<Incoming>, answer: Answer) -> Answer {
+    if !request.body().is_end_stream() {
+        watch.leave_unread();
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent_decode;
+
+    #[test]
+    fn percent_signs_are_decoded_or_refused() {
+        for (text, expected) in [
+            ("drones", Some("drones")),
+            ("dr%6Fnes", Some("drones")),
+            ("z%C3%BCrich", Some("zürich")),
+            ("a%2fb", Some("a/b")),
+            ("%", None),
+            ("%6", None),
+            ("%zz", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(percent_decode(text).as_deref(), expected, "{text}");
+        }
+    }
+}
