@@ -24,14 +24,14 @@ pub const IGNORED: [&str; 9] = [
 ];
 
 /// Writes `,"identity":…,"scope":…,"spec":"g1"` and the version, up to the closing brace. A bare geometry
-/// (`None`) has no members to take an identity from.
+/// (`None`) has no members to take an identity from. Returns the version.
 pub(crate) fn write(
     payload: Option<&Payload<'_>>,
     policy: &Policy,
     prepared: &Prepared,
     skip: &mut Vec<usize>,
     out: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<Option<Version>> {
     out.extend_from_slice(b",\"identity\":");
     // A bare geometry in JSON has members, but none of them tell events apart.
     let base = payload.filter(|payload| payload.feature.is_some() || policy.feature.is_some());
@@ -54,12 +54,13 @@ pub(crate) fn write(
         }
     }
     out.extend_from_slice(&prepared.scope);
+    let mut version = None;
     if let Some(pointer) = &policy.version {
         out.extend_from_slice(b",\"version\":");
-        write_version(base.map(|payload| payload_base(payload, policy)), pointer, out)?;
+        version = Some(write_version(base.map(|payload| payload_base(payload, policy)), pointer, out)?);
     }
     out.push(b'}');
-    Ok(())
+    Ok(version)
 }
 
 /// Pointers start at the payload where it is an envelope, at the Feature otherwise; without envelope these are one.
@@ -197,14 +198,12 @@ fn write_rounded(value: Value<'_>, places: u8, field: &Field, out: &mut Vec<u8>)
     Ok(())
 }
 
-fn write_version(base: Option<Value<'_>>, pointer: &Pointer, out: &mut Vec<u8>) -> Result<()> {
-    version(base, pointer)?;
-    match base.and_then(|base| base.at_tokens(pointer.tokens())) {
-        Some(value) => {
-            Writer { unicode: crate::policy::Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(value, out)
-        }
-        None => Ok(()),
+fn write_version(base: Option<Value<'_>>, pointer: &Pointer, out: &mut Vec<u8>) -> Result<Version> {
+    let found = version(base, pointer)?;
+    if let Some(value) = base.and_then(|base| base.at_tokens(pointer.tokens())) {
+        Writer { unicode: crate::policy::Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(value, out)?;
     }
+    Ok(found)
 }
 
 /// The version that `pointer` finds from `base` on.

@@ -13,6 +13,7 @@ use crate::json::{self, Tape};
 use crate::policy::{AssumedCrs, Dimensions, Identity, Policy};
 use crate::schema::Schema;
 use crate::shape::Shape;
+use crate::version::Version;
 use crate::{Code, Error, Result};
 use std::borrow::Cow;
 
@@ -101,6 +102,7 @@ pub struct Keyer {
     member_pointers: Vec<String>,
     /// Everything of the bytes that follows the geometry.
     suffix: Vec<u8>,
+    version: Option<Version>,
     bytes: Vec<u8>,
     previous: Option<Box<Keyer>>,
     /// Makes content digests; built when the first is asked for.
@@ -140,6 +142,7 @@ impl Keyer {
             safe: Shape::new(),
             member_pointers: Vec::new(),
             suffix: Vec::new(),
+            version: None,
             bytes: Vec::new(),
             previous,
             content: None,
@@ -187,6 +190,11 @@ impl Keyer {
             None => self.content.insert(Box::new(Keyer::new(&self.policy.content())?)),
         };
         Ok(content.key_alone(input)?.fingerprint)
+    }
+
+    /// The last payload's version, where the policy has one.
+    pub fn version(&self) -> Option<&Version> {
+        self.version.as_ref()
     }
 
     /// The canonical bytes of the last key.
@@ -259,7 +267,7 @@ impl Keyer {
             };
             read.map_err(|e| e.under(&payload.geometry_pointer))?;
         }
-        identity::write(Some(&payload), policy, &self.prepared, &mut self.skip, &mut self.suffix)?;
+        self.version = identity::write(Some(&payload), policy, &self.prepared, &mut self.skip, &mut self.suffix)?;
         Ok(Read { has_geometry: payload.geometry.is_some(), geometry_pointer: payload.geometry_pointer })
     }
 
@@ -267,7 +275,7 @@ impl Keyer {
         let crs = self.resolve_crs(delivered.srid.map(normal_code), outer)?;
         self.gridder.shape(&delivered.shape, crs.as_ref(), &mut self.shape)?;
         self.accept_type_name(self.shape.type_name(), "/type")?;
-        identity::write(None, &self.policy, &self.prepared, &mut self.skip, &mut self.suffix)?;
+        self.version = identity::write(None, &self.policy, &self.prepared, &mut self.skip, &mut self.suffix)?;
         Ok(Read { has_geometry: true, geometry_pointer: Cow::Borrowed("") })
     }
 

@@ -39,6 +39,21 @@ impl Failure {
         self
     }
 
+    /// The stable code.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What went wrong, in a sentence.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// How to mend it, where that is known.
+    pub(crate) fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// Whether the reader of our output has gone away, which is its right.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
@@ -49,6 +64,16 @@ impl From<geonce_key::Error> for Failure {
     fn from(error: geonce_key::Error) -> Failure {
         let place = if error.pointer().is_empty() { String::new() } else { format!(" at {}", error.pointer()) };
         let failure = Failure::new(error.code().as_str(), format!("{}{place}", error.message()));
+        match error.hint_text() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<geonce::Error> for Failure {
+    fn from(error: geonce::Error) -> Failure {
+        let failure = Failure::new(error.kind().as_str(), error.to_string());
         match error.hint_text() {
             Some(hint) => failure.hint(hint),
             None => failure,

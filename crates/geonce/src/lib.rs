@@ -4,9 +4,11 @@
 //! The engine knows nothing of HTTP servers, command lines or configuration files.
 
 pub mod clock;
+pub mod delivery;
 pub mod error;
 pub mod event;
 pub mod intake;
+pub mod retry;
 pub mod signature;
 pub mod sink;
 pub mod store;

@@ -7,8 +7,8 @@ use super::body::CONTENT_TYPES;
 use super::metrics::RequestOutcome;
 use bytes::Bytes;
 use geonce::error::Kind;
-use geonce::event::EventId;
-use geonce::intake::{FeatureReceipt, Receipt, Refused};
+use geonce::event::{Class, EventId};
+use geonce::intake::{Fault, FeatureReceipt, Receipt, Refused};
 use geonce_key::{Encoding, Fingerprint, Warning};
 use http_body_util::Full;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -76,7 +76,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
-    pub(super) code: &'static str,
+    pub(super) code: Cow<'static, str>,
     detail: Cow<'static, str>,
     pub(super) pointer: String,
     hint: Option<Cow<'static, str>>,
@@ -85,9 +85,13 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Problem {
+    fn new(
+        status: StatusCode,
+        code: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Problem {
         let (pointer, hint) = (String::new(), None);
-        Problem { status, code, detail: detail.into(), pointer, hint, retry_after_seconds: None, header: None }
+        Problem { status, code: code.into(), detail: detail.into(), pointer, hint, retry_after_seconds: None, header: None }
     }
 
     fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Problem {
@@ -204,7 +208,7 @@ impl Problem {
 
     /// Which of the request outcomes it counts as.
     pub(super) fn outcome(&self) -> RequestOutcome {
-        match (self.status, self.code) {
+        match (self.status, &*self.code) {
             (StatusCode::UNAUTHORIZED, _) => RequestOutcome::Unverified,
             (_, code::LATE) => RequestOutcome::Late,
             (status, _) if status.is_server_error() => RequestOutcome::Unavailable,
@@ -236,7 +240,7 @@ impl Problem {
         let _ =
             write!(out, r#"{{"type":"urn:geonce:{}","title":"{title}","status":{}"#, self.code, self.status.as_u16());
         member(out, "detail", &self.detail);
-        member(out, "code", self.code);
+        member(out, "code", &self.code);
         if self.status == StatusCode::BAD_REQUEST {
             member(out, "pointer", &self.pointer);
         }
@@ -246,11 +250,16 @@ impl Problem {
     }
 }
 
-impl From<&geonce_key::Error> for Problem {
-    fn from(error: &geonce_key::Error) -> Problem {
-        let mut problem = Problem::new(StatusCode::BAD_REQUEST, error.code().as_str(), error.message().to_owned());
-        error.pointer().clone_into(&mut problem.pointer);
-        problem.hint = error.hint_text().map(|hint| hint.to_owned().into());
+impl From<&Fault> for Problem {
+    fn from(fault: &Fault) -> Problem {
+        let status = match fault.code.as_str() {
+            code::TOO_MANY_FEATURES => StatusCode::PAYLOAD_TOO_LARGE,
+            _ if fault.class == Class::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        let mut problem = Problem::new(status, fault.code.clone(), fault.message.clone());
+        problem.pointer.clone_from(&fault.pointer);
+        problem.hint = fault.hint.clone().map(Cow::Owned);
         problem
     }
 }
@@ -258,12 +267,8 @@ impl From<&geonce_key::Error> for Problem {
 impl From<&Refused> for Problem {
     fn from(refused: &Refused) -> Problem {
         match refused {
-            Refused::Payload(error) => error.into(),
+            Refused::Payload(fault) => fault.into(),
             Refused::Store(error) => Problem::store(error),
-            Refused::TooMany(features_max) => {
-                let detail = format!("a request has at most {features_max} features here; nothing was recorded");
-                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, code::TOO_MANY_FEATURES, detail)
-            }
         }
     }
 }
@@ -336,8 +341,8 @@ pub(super) fn receipt(receipt: &Receipt, counts: &Counts, fresh: StatusCode) -> 
     let mut out = String::new();
     match receipt.features.as_slice() {
         [] => return Problem::empty().answer(),
-        [FeatureReceipt::Refused { error, kept: None, .. }] if !receipt.several => {
-            return Problem::from(error).answer();
+        [FeatureReceipt::Refused { fault, kept: None, .. }] if !receipt.several => {
+            return Problem::from(fault).answer();
         }
         [feature] if !receipt.several => {
             out.reserve(192);
@@ -399,7 +404,7 @@ fn write_feature(out: &mut String, feature: &FeatureReceipt, with_line: bool) {
             write_event(out, "of", *of);
             write_key(out, key);
         }
-        FeatureReceipt::Refused { error, line, kept } => {
+        FeatureReceipt::Refused { fault, line, kept } => {
             out.push_str(r#"{"outcome":"refused""#);
             if with_line {
                 let _ = write!(out, r#","line":{line}"#);
@@ -407,10 +412,10 @@ fn write_feature(out: &mut String, feature: &FeatureReceipt, with_line: bool) {
             if let Some(event) = kept {
                 write_event(out, "event", *event);
             }
-            member(out, "code", error.code().as_str());
-            member(out, "pointer", error.pointer());
-            member(out, "detail", error.message());
-            if let Some(hint) = error.hint_text() {
+            member(out, "code", &fault.code);
+            member(out, "pointer", &fault.pointer);
+            member(out, "detail", &fault.message);
+            if let Some(hint) = &fault.hint {
                 member(out, "hint", hint);
             }
         }

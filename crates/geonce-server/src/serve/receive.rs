@@ -8,7 +8,7 @@ use super::connection::{Phase, Watch};
 use super::route::percent_decode;
 use super::{Gateway, Served};
 use geonce::clock::Stopwatch;
-use geonce::intake::{Arrival, FeatureReceipt, Intake, Receipt, Refused};
+use geonce::intake::{Arrival, FeatureReceipt, Receipt, Refused};
 use geonce::signature;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -41,7 +41,7 @@ pub(super) async fn post(gateway: &Gateway, served: &Served, watch: &Watch, requ
         Err(problem) => {
             if let Some(more) = gateway.metrics.refusals_logged.now() {
                 let source = &*served.route.source.name;
-                tracing::info!(source, code = problem.code, pointer = problem.pointer, more, "a request was refused");
+                tracing::info!(source, code = &*problem.code, pointer = problem.pointer, more, "a request was refused");
             }
             (problem.outcome(), problem.answer())
         }
@@ -91,7 +91,7 @@ async fn receive(
             log_store(gateway, &refused);
             Problem::from(&refused)
         };
-        let delivery = Intake::delivery_id(source, &head.headers, verified.as_ref()).map_err(refused)?;
+        let delivery = source.delivery_id(&head.headers, verified.as_ref()).map_err(|fault| Problem::from(&fault))?;
         let format = body::settle_format(format, &received.bytes);
         let arrival = Arrival { body: received.bytes.clone(), format, delivery };
         gateway.intake.receive(source, arrival).await.map_err(refused)
@@ -110,14 +110,14 @@ fn log_store(gateway: &Gateway, refused: &Refused) {
 
 fn log_refused(gateway: &Gateway, served: &Served, receipt: &Receipt) {
     let first = receipt.features.iter().find_map(|feature| match feature {
-        FeatureReceipt::Refused { error, .. } => Some(error),
+        FeatureReceipt::Refused { fault, .. } => Some(fault),
         _ => None,
     });
-    if let Some(error) = first
+    if let Some(fault) = first
         && let Some(more) = gateway.metrics.refusals_logged.now()
     {
-        let (source, code) = (&*served.route.source.name, error.code().as_str());
-        tracing::info!(source, code, pointer = error.pointer(), more, "a payload was refused");
+        let (source, code) = (&*served.route.source.name, &*fault.code);
+        tracing::info!(source, code, pointer = fault.pointer, more, "a payload was refused");
     }
 }
 

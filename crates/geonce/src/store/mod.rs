@@ -83,7 +83,7 @@ pub enum Admission {
 }
 
 /// What became of an event at [`Store::accept`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Recorded, under its own id.
     Accepted,
@@ -143,6 +143,8 @@ pub struct Leased {
     pub source: Arc<str>,
     /// The key it is known by.
     pub key: Fingerprint,
+    /// Digest of the whole content.
+    pub content: [u8; 32],
     /// When it was accepted.
     pub received: Timestamp,
     /// Answers of the sink so far that count as attempts.

@@ -1,0 +1,437 @@
+//! `geonce.toml`: everything a person can set, read once, checked, and handed on as plain data.
+//!
+//! Defaults < file < environment (`GEONCE_STORE__URL`) < flags. [`file`] holds names and types, [`layers`] lays one
+//! over the other and knows where each setting came from, the rest turns them into [`Settings`].
+
+mod file;
+mod human;
+mod layers;
+mod limits;
+mod save;
+mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use crate::failure::Failure;
+use file::{File, IdentityField};
+use geonce::sink::Mode;
+use geonce::store;
+use geonce_key::policy::{Field, Identity};
+use geonce_key::{Pointer, Policy};
+use layers::{Layers, Places, nearest};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) use human::Span;
+pub(crate) use layers::Environment;
+pub(crate) use limits::{LimitsSettings, LogSettings};
+pub(crate) use sink::SinkSettings;
+pub(crate) use source::SourceSettings;
+
+/// The file that is looked for where none is named.
+pub(crate) const FILE: &str = "geonce.toml";
+/// The folder of stores and sinks where none is named.
+pub(crate) const DATA: &str = "geonce-data";
+/// Where the gateway listens where nothing is said: this machine only.
+pub(crate) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8787);
+/// How a secret is shown that has no name to show.
+pub(crate) const HIDDEN: &str = "(hidden)";
+/// The longest name of a source or a sink.
+const NAME_BYTES_MAX: usize = 64;
+
+/// What there is without a file.
+const WITHOUT_FILE: &str = "[source.default]\nallow_unsigned = true\n";
+/// The sink there is where no sink is configured.
+const WITHOUT_SINK: &str = "features";
+const WITHOUT_SINK_URL: &str = "gpkg:features.gpkg";
+
+/// What flags say, the last layer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overrides {
+    /// The configuration file.
+    pub(crate) config: Option<PathBuf>,
+    /// The folder of stores and sinks.
+    pub(crate) data: Option<PathBuf>,
+    /// Where to listen.
+    pub(crate) listen: Option<SocketAddr>,
+    /// The store.
+    pub(crate) store: Option<String>,
+}
+
+/// Everything that is in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The file it was read from, if there is one.
+    pub(crate) file: Option<PathBuf>,
+    /// Files of stores and sinks are relative to this folder.
+    pub(crate) data: PathBuf,
+    /// Where the gateway listens.
+    pub(crate) listen: SocketAddr,
+    pub(crate) store: StoreSettings,
+    pub(crate) sources: BTreeMap<String, SourceSettings>,
+    pub(crate) sinks: BTreeMap<String, SinkSettings>,
+    pub(crate) limits: LimitsSettings,
+    pub(crate) log: LogSettings,
+    pub(crate) tests: Vec<TestSettings>,
+    /// What a person should know: settings without effect, sources that anybody may write to.
+    pub(crate) notices: Vec<String>,
+}
+
+/// Where events are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreSettings {
+    pub(crate) url: String,
+    pub(crate) options: store::Options,
+}
+
+/// Payloads that `check` compares.
+#[derive(Clone, Debug)]
+pub(crate) struct TestSettings {
+    /// What is shown by it.
+    pub(crate) name: String,
+    pub(crate) source: String,
+    /// These are one event.
+    pub(crate) same: Vec<PathBuf>,
+    /// These are all different.
+    pub(crate) differ: Vec<PathBuf>,
+}
+
+/// Everything in force under `overrides` in this process's environment.
+pub(crate) fn load(overrides: &Overrides) -> Result<Settings, Failure> {
+    load_in(overrides, &Environment::of_process(), Path::new(""))
+}
+
+/// The policy of `source` in the file, or of its only source.
+pub(crate) fn policy(file: &Path, source: Option<&str>) -> Result<Policy, Failure> {
+    policy_in(file, source, &Environment::of_process(), true)
+}
+
+/// The same as [`load`] with the environment and the current folder given.
+fn load_in(overrides: &Overrides, environment: &Environment, current: &Path) -> Result<Settings, Failure> {
+    let here = current.join(FILE);
+    let file = overrides.config.clone().or_else(|| here.is_file().then_some(here));
+    let (name, text) = match &file {
+        Some(file) => (file.display().to_string(), read_bounded(file, layers::FILE_BYTES_MAX)?),
+        None => ("without a file".to_owned(), WITHOUT_FILE.to_owned()),
+    };
+    let layers = layers::read(&name, &text, environment, &|_| true)?;
+    let folder = file.as_deref().map_or(current, |file| file.parent().unwrap_or(Path::new("")));
+    let reading = Reading { places: &layers.places, folder, environment };
+    let data = overrides.data.clone().or_else(|| environment.get("GEONCE_DATA").map(PathBuf::from));
+    let listen = match (overrides.listen, environment.get("GEONCE_LISTEN")) {
+        (Some(listen), _) => listen,
+        (None, Some(text)) => text.parse().map_err(|_| {
+            Failure::new("config_environment", format!("GEONCE_LISTEN: {text:?} is no address and port"))
+                .hint("such as 127.0.0.1:8787")
+        })?,
+        (None, None) => LISTEN,
+    };
+    let mut settings = reading.settings(layers.file, overrides, data.unwrap_or_else(|| PathBuf::from(DATA)), listen)?;
+    if file.is_none() && !listen.ip().is_loopback() {
+        return Err(Failure::new("config_listen", format!("{listen} is open to others, and nothing is configured"))
+            .hint(format!("write a {FILE} that says who may send; without one geonce listens on this machine only")));
+    }
+    settings.file = file;
+    Ok(settings)
+}
+
+fn policy_in(
+    file: &Path,
+    source: Option<&str>,
+    environment: &Environment,
+    with_previous: bool,
+) -> Result<Policy, Failure> {
+    let shown = file.display().to_string();
+    let text = read_bounded(file, layers::FILE_BYTES_MAX)?;
+    // Keys need no signatures, sinks or stores: a variable that is missing there does not matter.
+    let needed = |path: &[&str]| match path {
+        ["limits", ..] => true,
+        ["source", name, setting, ..] => *setting != "verify" && source.is_none_or(|source| source == *name),
+        _ => false,
+    };
+    let Layers { mut file, places } = layers::read(&shown, &text, environment, &needed)?;
+    let folder = Path::new(&shown).parent().unwrap_or(Path::new(""));
+    let reading = Reading { places: &places, folder, environment };
+    let names: Vec<String> = file.source.keys().cloned().collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let name = match (source, known.as_slice()) {
+        (Some(name), _) => name,
+        (None, [only]) => only,
+        (None, _) => {
+            return Err(Failure::new("config_source", format!("{shown} has {} sources", names.len()))
+                .hint(format!("choose one with --source: {}", names.join(", "))));
+        }
+    };
+    let Some(settings) = file.source.remove(name) else {
+        let failure = Failure::new("config_source", format!("{shown} has no source {name:?}"));
+        let hint = nearest(name, &known).map(|near| format!("did you mean {near:?}?"));
+        return Err(failure.hint(hint.unwrap_or_else(|| format!("it has: {}", names.join(", ")))));
+    };
+    let limits = reading.limits(&file.limits)?.payload;
+    reading.policy(name, settings, &limits, with_previous)
+}
+
+/// A file that is being turned into settings.
+struct Reading<'a> {
+    places: &'a Places,
+    /// Files named in the configuration are relative to this folder.
+    folder: &'a Path,
+    environment: &'a Environment,
+}
+
+impl Reading<'_> {
+    /// What is wrong with the value of a setting.
+    fn refuse(&self, path: &str, message: &str) -> Failure {
+        self.places.refuse("config_value", path, message)
+    }
+
+    /// Refuses a setting of a later release.
+    fn not_yet(&self, path: &str, given: bool, now: &str) -> Result<(), Failure> {
+        if !given {
+            return Ok(());
+        }
+        let message = format!("this is not in this release: {now}");
+        Err(self.places.refuse("config_not_yet", path, &message).hint("take the setting away"))
+    }
+
+    /// The outcome of reading the value at `path`, with its place.
+    fn at<T>(&self, path: &str, outcome: Result<T, impl Into<Failure>>) -> Result<T, Failure> {
+        outcome.map_err(|error| {
+            let failure: Failure = error.into();
+            let refused = self.refuse(path, failure.message());
+            match failure.hint_text() {
+                Some(hint) => refused.hint(hint),
+                None => refused,
+            }
+        })
+    }
+
+    fn longer_than_zero(&self, span: Option<Span>, default: Duration, path: &str) -> Result<Duration, Failure> {
+        match span {
+            Some(Span(Duration::ZERO)) => Err(self.refuse(path, "this must be longer than nothing")),
+            span => Ok(span.map_or(default, |span| span.0)),
+        }
+    }
+
+    fn settings(
+        &self,
+        file: File,
+        overrides: &Overrides,
+        data: PathBuf,
+        listen: SocketAddr,
+    ) -> Result<Settings, Failure> {
+        self.not_yet("cache", file.cache.is_some(), "there is no cache")?;
+        let mut notices = Vec::new();
+        if file.admin.is_some() {
+            notices.push("[admin] has no effect: this release has no administration interface".to_owned());
+        }
+        let store = self.store(file.store, overrides)?;
+        let limits = self.limits(&file.limits)?;
+        let sinks = self.sinks(file.sink, store.options.window)?;
+        if file.source.is_empty() {
+            return Err(self.refuse("source", "there is no source").hint("add [source.NAME]"));
+        }
+        let only_sink = if sinks.len() == 1 { sinks.keys().next().map(String::as_str) } else { None };
+        let mut sources = BTreeMap::new();
+        for (name, source) in file.source {
+            self.name("source", &name)?;
+            let settings = self.source(&name, source, &limits.payload, only_sink)?;
+            if settings.verify.is_none() {
+                notices.push(format!("source {name} is unsigned: whoever reaches the gateway may send to it"));
+            }
+            sources.insert(name, settings);
+        }
+        let tests = self.tests(file.test, &sources)?;
+        let log = limits::log(&file.log);
+        let mut settings = Settings { file: None, data, listen, store, sources, sinks, limits, log, tests, notices };
+        self.bodies_fit(&settings)?;
+        self.sinks_exist(&settings)?;
+        self.scopes_share_sinks(&settings)?;
+        self.upsert(&mut settings)?;
+        Ok(settings)
+    }
+
+    fn store(&self, store: file::Store, overrides: &Overrides) -> Result<StoreSettings, Failure> {
+        let url = overrides.store.clone().or(store.url).unwrap_or_else(|| "sqlite:geonce.db".to_owned());
+        match url.split_once(':') {
+            Some(("sqlite", file)) if !file.is_empty() => {}
+            Some(("postgresql" | "postgres" | "redis" | "rediss" | "redis+cluster" | "redis+sentinel", _)) => {
+                self.not_yet("store.url", true, "the store is sqlite:FILE")?;
+            }
+            _ => return Err(self.refuse("store.url", "this is no store").hint("sqlite:geonce.db")),
+        }
+        let lossy = store.accept_loss.is_some_and(|sentence| !sentence.is_empty());
+        self.not_yet(
+            "store.accept_loss",
+            lossy,
+            "the embedded store keeps its promise, so there is no loss to accept",
+        )?;
+        let base = store::Options::default();
+        let options = store::Options {
+            window: self.longer_than_zero(store.window, base.window, "store.window")?,
+            dead_retention: self.longer_than_zero(store.dead_retention, base.dead_retention, "store.dead_retention")?,
+            keep_payload: store.keep_payload.unwrap_or(base.keep_payload),
+        };
+        Ok(StoreSettings { url, options })
+    }
+
+    fn sinks(
+        &self,
+        mut sinks: BTreeMap<String, file::Sink>,
+        window: Duration,
+    ) -> Result<BTreeMap<String, SinkSettings>, Failure> {
+        if sinks.is_empty() {
+            let sink = file::Sink { url: Some(WITHOUT_SINK_URL.to_owned()), ..file::Sink::default() };
+            sinks.insert(WITHOUT_SINK.to_owned(), sink);
+        }
+        let settings = sinks.into_iter().map(|(name, sink)| {
+            self.name("sink", &name)?;
+            let sink = self.sink(&name, sink, window)?;
+            Ok((name, sink))
+        });
+        settings.collect()
+    }
+
+    /// Names of sources and sinks are parts of addresses, of metrics and of layers.
+    fn name(&self, section: &str, name: &str) -> Result<(), Failure> {
+        let letters = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        let starts = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        if starts && name.len() <= NAME_BYTES_MAX && name.bytes().all(letters) {
+            return Ok(());
+        }
+        let message = format!("a name has 1 to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'");
+        Err(self.refuse(&format!("{section}.{name}"), &message))
+    }
+
+    fn bodies_fit(&self, settings: &Settings) -> Result<(), Failure> {
+        let buffered = settings.limits.receiver.buffered_bytes_max;
+        match settings.sources.iter().find(|(_, source)| source.body_bytes_max > buffered) {
+            Some((name, _)) => Err(self
+                .refuse(&format!("source.{name}.body_max"), "one body is larger than all of them together may be")
+                .hint("raise limits.buffered_bytes_max, or lower body_max")),
+            None => Ok(()),
+        }
+    }
+
+    fn sinks_exist(&self, settings: &Settings) -> Result<(), Failure> {
+        let known: Vec<&str> = settings.sinks.keys().map(String::as_str).collect();
+        for (name, source) in &settings.sources {
+            if let Some(missing) = source.sinks.iter().find(|sink| !settings.sinks.contains_key(*sink)) {
+                let failure = self.refuse(&format!("source.{name}.sink"), &format!("there is no sink {missing:?}"));
+                return Err(failure.hint(match nearest(missing, &known) {
+                    Some(near) => format!("did you mean {near:?}?"),
+                    None => format!("there are: {}", known.join(", ")),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// An event of one source may be a duplicate of the other's, so that only one of them is delivered: it must not
+    /// matter which.
+    fn scopes_share_sinks(&self, settings: &Settings) -> Result<(), Failure> {
+        let mut by_scope: BTreeMap<&str, (&str, Vec<&String>)> = BTreeMap::new();
+        for (name, source) in &settings.sources {
+            let mut sinks: Vec<&String> = source.sinks.iter().collect();
+            sinks.sort();
+            let (first, expected) = by_scope.entry(&source.policy.scope).or_insert_with(|| (name, sinks.clone()));
+            if *expected != sinks {
+                let message = format!("the scope {:?} is {first}'s too, but the sinks differ", source.policy.scope);
+                return Err(self
+                    .refuse(&format!("source.{name}.scope"), &message)
+                    .hint("sources that share a scope share their sinks: one event is delivered once"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of entities need to know which event is newer, and which entity it is about.
+    fn upsert(&self, settings: &mut Settings) -> Result<(), Failure> {
+        for (sink_name, sink) in &mut settings.sinks {
+            if sink.options.mode == Mode::Append {
+                continue;
+            }
+            let mut by_arrival: Option<(&str, bool)> = None;
+            for (name, source) in settings.sources.iter().filter(|(_, source)| source.sinks.contains(sink_name)) {
+                let path = format!("source.{name}.version");
+                if source.policy.version.is_none() && !source.arrival {
+                    let message =
+                        format!("the sink {sink_name} keeps the latest version of each entity, so events need one");
+                    return Err(self
+                        .refuse(&path, &message)
+                        .hint("version = \"/properties/observed_at\", or \"arrival\" if the last to arrive may win"));
+                }
+                if sink.entity.is_none() && matches!(source.policy.identity, Identity::Whole { .. }) {
+                    let message = format!("the sink {sink_name} keeps one row for each entity, and nothing names one");
+                    return Err(self
+                        .refuse(&format!("sink.{sink_name}.entity"), &message)
+                        .hint("entity = [\"/properties/asset_id\"], or identity in the source"));
+                }
+                let (first, arrival) = *by_arrival.get_or_insert((name, source.arrival));
+                if arrival != source.arrival {
+                    let message = format!(
+                        "of the sources of the sink {sink_name}, {first} and {name} differ in whether versions are by arrival"
+                    );
+                    return Err(self.refuse(&path, &message));
+                }
+                sink.options.mode = Mode::Upsert { arrival };
+            }
+        }
+        Ok(())
+    }
+
+    fn tests(
+        &self,
+        tests: Vec<file::Test>,
+        sources: &BTreeMap<String, SourceSettings>,
+    ) -> Result<Vec<TestSettings>, Failure> {
+        let tests = tests.into_iter().enumerate().map(|(i, test)| {
+            let path = format!("test[{i}]");
+            let source = match (test.source, sources.len()) {
+                (Some(source), _) => source,
+                (None, 1) => sources.keys().next().cloned().unwrap_or_default(),
+                (None, _) => return Err(self.refuse(&format!("{path}.source"), "there are several sources: say which")),
+            };
+            if !sources.contains_key(&source) {
+                return Err(self.refuse(&format!("{path}.source"), &format!("there is no source {source:?}")));
+            }
+            if test.same.len().max(test.differ.len()) < 2 || test.same.len() == 1 || test.differ.len() == 1 {
+                return Err(self.refuse(&path, "a test names at least two files that are the same, or that differ"));
+            }
+            let beside = |files: Vec<String>| files.iter().map(|file| self.folder.join(file)).collect();
+            Ok(TestSettings { name: test.name, source, same: beside(test.same), differ: beside(test.differ) })
+        });
+        tests.collect()
+    }
+}
+
+/// The fields of an identity or an entity.
+fn fields(fields: Vec<IdentityField>) -> Result<Vec<Field>, geonce_key::Error> {
+    let field = |field| {
+        Ok(match field {
+            IdentityField::Pointer(text) => Field::required(Pointer::parse(&text)?),
+            IdentityField::Table(table) => {
+                Field { at: Pointer::parse(&table.at)?, optional: table.optional, decimals: table.decimals }
+            }
+        })
+    };
+    fields.into_iter().map(field).collect()
+}
+
+/// The text of a file of at most `bytes_max` bytes.
+fn read_bounded(file: &Path, bytes_max: u64) -> Result<String, Failure> {
+    let shown = file.display().to_string();
+    let failure = |error: std::io::Error| Failure::io(&shown, &error);
+    let opened = std::fs::File::open(file).map_err(failure)?;
+    let mut text = String::new();
+    opened.take(bytes_max + 1).read_to_string(&mut text).map_err(failure)?;
+    if text.len() as u64 > bytes_max {
+        return Err(Failure::new("config_size", format!("{shown} has more than {bytes_max} bytes")));
+    }
+    Ok(text)
+}

@@ -1,0 +1,286 @@
+//! What is in force, as a `geonce.toml` that says the same when it is read again. Secrets are never written.
+
+use super::human::{Size, Span};
+use super::source::{ARRIVAL, Identify, Invalid};
+use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
+use super::{HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
+use geonce::signature::{HmacScheme, Scheme};
+use geonce::sink::{Columns, Mode};
+use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml::{Table, Value};
+
+impl Settings {
+    /// The text of a configuration file with everything that is in force.
+    pub(crate) fn to_toml(&self) -> String {
+        let mut out = String::from("# What is in force. Defaults are written out.\n");
+        match &self.file {
+            Some(file) => _ = writeln!(out, "# Read from {}.", file.display()),
+            None => out.push_str("# There is no configuration file.\n"),
+        }
+        _ = writeln!(out, "# Flags: --listen {} --data {}", self.listen, self.data.display());
+        let store = [
+            ("url", text(&self.store.url)),
+            ("window", span(self.store.options.window)),
+            ("dead_retention", span(self.store.options.dead_retention)),
+            ("keep_payload", self.store.options.keep_payload.into()),
+        ];
+        section(&mut out, "[store]", store);
+        for (name, source) in &self.sources {
+            section(&mut out, &format!("[source.{}]", key(name)), source_settings(source));
+        }
+        for (name, sink) in &self.sinks {
+            section(&mut out, &format!("[sink.{}]", key(name)), sink_settings(name, sink));
+        }
+        section(&mut out, "[limits]", limits(&self.limits));
+        let log = [("level", text(self.log.level.as_str())), ("format", text(self.log.format.as_str()))];
+        section(&mut out, "[log]", log);
+        for test in &self.tests {
+            section(&mut out, "[[test]]", test_settings(test));
+        }
+        out
+    }
+}
+
+fn section(out: &mut String, head: &str, settings: impl IntoIterator<Item = (&'static str, Value)>) {
+    _ = writeln!(out, "\n{head}");
+    for (name, value) in settings {
+        _ = writeln!(out, "{name} = {value}");
+    }
+}
+
+/// A name as a part of a section's head.
+fn key(name: &str) -> String {
+    if name.contains('.') { format!("{name:?}") } else { name.to_owned() }
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+fn span(duration: Duration) -> Value {
+    text(&Span(duration).to_string())
+}
+
+fn size(bytes: usize) -> Value {
+    text(&Size(bytes as u64).to_string())
+}
+
+fn count(number: usize) -> Value {
+    Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// A path that means the same wherever the saved file is put.
+fn path(path: &Path) -> Value {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    text(&absolute.to_string_lossy())
+}
+
+fn list(values: impl IntoIterator<Item = Value>) -> Value {
+    Value::Array(values.into_iter().collect())
+}
+
+fn table<'a>(settings: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    Value::Table(settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Table>())
+}
+
+fn secret(shown: &Shown) -> Value {
+    match shown {
+        Shown::Variable(name) => text(&format!("${{{name}}}")),
+        Shown::File(file) => table([("file", path(file))]),
+        Shown::Hidden => text(HIDDEN),
+    }
+}
+
+fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
+    let policy = &source.policy;
+    let mut all = Vec::new();
+    match &source.verify {
+        Some(settings) => all.push(("verify", verify(settings))),
+        None => all.push(("allow_unsigned", true.into())),
+    }
+    match &policy.identity {
+        Identity::Whole { ignore } => all.push(("ignore", list(ignore.iter().map(|p| text(p.as_str()))))),
+        Identity::Fields(fields) => all.push(("identity", field_list(fields))),
+    }
+    if source.arrival {
+        all.push(("version", text(ARRIVAL)));
+    }
+    all.extend(policy.version.as_ref().map(|pointer| ("version", text(pointer.as_str()))));
+    let identify = match source.identify {
+        Identify::Auto => "auto",
+        Identify::Spatial => "spatial",
+        Identify::Delivery => "delivery",
+    };
+    let dimensions = match policy.dimensions {
+        Dimensions::Delivered => text("delivered"),
+        Dimensions::Two => Value::Integer(2),
+        Dimensions::Three => Value::Integer(3),
+    };
+    let crs = match policy.crs {
+        AssumedCrs::Code(code) => format!("EPSG:{code}"),
+        AssumedCrs::Required => "required".to_owned(),
+    };
+    all.extend([
+        ("identify", text(identify)),
+        ("scope", text(&policy.scope)),
+        ("precision", Value::Integer(policy.precision.into())),
+        ("precision_z", Value::Integer(policy.precision_z.into())),
+        ("dimensions", dimensions),
+        ("lines", text(if policy.lines == Lines::Directed { "directed" } else { "undirected" })),
+        ("parts", text(if policy.parts == Parts::Sorted { "sorted" } else { "ordered" })),
+        ("crs", text(&crs)),
+        ("approximate_crs", policy.approximate_crs.into()),
+        ("close_rings", policy.close_rings.into()),
+        ("unicode", text(if policy.unicode == Unicode::Exact { "exact" } else { "nfc" })),
+    ]);
+    if policy.key_secret.is_some() {
+        all.push(("key_secret", secret(&source.key_secret_shown)));
+    }
+    all.extend(policy.feature.as_ref().map(|pointer| ("feature", text(pointer.as_str()))));
+    all.extend(accept(source).map(|accept| ("accept", accept)));
+    all.extend([
+        ("invalid", text(if source.invalid == Invalid::Reject { "reject" } else { "dead" })),
+        ("fresh_status", Value::Integer(source.fresh_status.into())),
+        ("ack_within", span(source.ack_within)),
+        ("body_max", size(source.body_bytes_max)),
+    ]);
+    all.extend(source.redelivery.map(|redelivery| ("redelivery", span(redelivery))));
+    all.extend(source.previous.as_deref().map(|previous| ("previous", path(previous))));
+    all.push(("sink", list(source.sinks.iter().map(|sink| text(sink)))));
+    all
+}
+
+fn accept(source: &SourceSettings) -> Option<Value> {
+    let accept = &source.policy.accept;
+    let mut parts = Vec::new();
+    parts.extend(accept.types.as_ref().map(|types| ("types", list(types.iter().map(|name| text(name))))));
+    parts.extend(accept.bounds.map(|bounds| ("bounds", list(bounds.map(Value::Float)))));
+    parts.extend(source.schema.as_deref().map(|schema| ("schema", path(schema))));
+    (!parts.is_empty()).then(|| table(parts))
+}
+
+fn field_list(fields: &[Field]) -> Value {
+    list(fields.iter().map(|field| {
+        if !field.optional && field.decimals.is_none() {
+            return text(field.at.as_str());
+        }
+        let decimals = field.decimals.map(|decimals| ("decimals", Value::Integer(decimals.into())));
+        table([("at", text(field.at.as_str())), ("optional", field.optional.into())].into_iter().chain(decimals))
+    }))
+}
+
+fn verify(verify: &VerifySettings) -> Value {
+    let mut parts = vec![("scheme", text(verify.scheme_word())), ("secret", secrets(&verify.secrets))];
+    match &verify.scheme {
+        Scheme::Basic { user } => parts.push(("user", text(user))),
+        Scheme::Hmac(settings) => parts.extend(hmac(settings)),
+        _ => {}
+    }
+    table(parts)
+}
+
+fn hmac(hmac: &HmacScheme) -> impl Iterator<Item = (&'static str, Value)> {
+    let signed = hmac.signed.as_ref().map(|signed| ("signed", text(signed)));
+    let timestamp = hmac.timestamp_header.as_ref().map(|header| ("timestamp_header", text(header)));
+    [
+        ("header", text(&hmac.header)),
+        ("hash", text(verify::hash_word(hmac.hash))),
+        ("encoding", text(verify::encoding_word(hmac.encoding))),
+        ("prefix", text(&hmac.prefix)),
+        ("tolerance", span(hmac.tolerance)),
+    ]
+    .into_iter()
+    .chain(signed)
+    .chain(timestamp)
+}
+
+fn secrets(secrets: &[LiveSecretSettings]) -> Value {
+    if let [LiveSecretSettings { live, shown }] = secrets
+        && live.until.is_none()
+    {
+        return secret(shown);
+    }
+    list(secrets.iter().map(|settings| {
+        let until = settings.live.until.map(|until| ("until", text(&until.to_string())));
+        table([("secret", secret(&settings.shown))].into_iter().chain(until))
+    }))
+}
+
+fn sink_settings(name: &str, sink: &SinkSettings) -> Vec<(&'static str, Value)> {
+    let options = &sink.options;
+    let columns = match &options.columns {
+        Columns::Auto { max } => table([("max", count(*max))]),
+        Columns::Declared(columns) => {
+            table(columns.iter().map(|(column, pointer)| (column.as_str(), text(pointer.as_str()))))
+        }
+    };
+    let mut all = vec![
+        ("url", text(&sink.url)),
+        ("mode", text(if options.mode == Mode::Append { "append" } else { "upsert" })),
+        ("columns", columns),
+        ("crs", text(&format!("EPSG:{}", options.crs))),
+        ("approximate_crs", options.approximate_crs.into()),
+        ("timeout", span(options.timeout)),
+    ];
+    // Only what has layers is told which.
+    let layer = options.layer.as_deref().or(sink.url.starts_with("gpkg:").then_some(name));
+    all.extend(layer.map(|layer| ("layer", text(layer))));
+    all.extend(sink.entity.as_deref().map(|entity| ("entity", field_list(entity))));
+    if options.secret.is_some() {
+        all.push(("secret", secret(&sink.secret_shown)));
+    }
+    if !options.allow.is_empty() {
+        all.push(("allow", list(options.allow.iter().map(|network| text(network)))));
+    }
+    let retry = [
+        ("base", span(sink.retry.base)),
+        ("cap", span(sink.retry.cap)),
+        ("attempts", Value::Integer(sink.retry.attempts.into())),
+        ("give_up_after", span(sink.retry.give_up_after)),
+    ];
+    all.push(("retry", table(retry)));
+    all
+}
+
+fn limits(limits: &LimitsSettings) -> Vec<(&'static str, Value)> {
+    let (receiver, payload) = (&limits.receiver, &limits.payload);
+    vec![
+        ("connections_max", count(receiver.connections_max)),
+        ("connections_per_address_max", count(receiver.connections_per_address_max)),
+        ("first_byte_within", span(receiver.first_byte_within)),
+        ("header_within", span(receiver.header_within)),
+        ("idle_within", span(receiver.idle_within)),
+        ("transfer_within", span(receiver.transfer_within)),
+        ("transfer_rate_min", text(&Size(receiver.transfer_rate_min).to_string())),
+        ("transfer_grace", span(receiver.transfer_grace)),
+        ("shutdown_within", span(receiver.shutdown_within)),
+        ("header_bytes_max", size(receiver.header_bytes_max)),
+        ("buffered_bytes_max", size(receiver.buffered_bytes_max)),
+        ("features_max", count(receiver.features_max)),
+        ("bytes_max", size(payload.bytes_max)),
+        ("depth_max", count(payload.depth_max)),
+        ("values_max", count(payload.values_max)),
+        ("members_max", count(payload.members_max)),
+        ("string_bytes_max", size(payload.string_bytes_max)),
+        ("number_bytes_max", size(payload.number_bytes_max)),
+        ("positions_max", count(payload.positions_max)),
+        ("rings_max", count(payload.rings_max)),
+        ("parts_max", count(payload.parts_max)),
+        ("work_max", Value::Integer(i64::try_from(payload.work_max).unwrap_or(i64::MAX))),
+    ]
+}
+
+fn test_settings(test: &TestSettings) -> Vec<(&'static str, Value)> {
+    let files = |files: &[PathBuf]| list(files.iter().map(|file| path(file)));
+    let mut all = vec![("name", text(&test.name)), ("source", text(&test.source))];
+    if !test.same.is_empty() {
+        all.push(("same", files(&test.same)));
+    }
+    if !test.differ.is_empty() {
+        all.push(("differ", files(&test.differ)));
+    }
+    all
+}

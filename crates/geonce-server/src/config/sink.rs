@@ -1,0 +1,138 @@
+//! Settings of a sink.
+
+use super::file::{self, ColumnsValue, ModeWord};
+use super::verify::Shown;
+use super::{Reading, fields};
+use crate::failure::Failure;
+use geonce::sink::{COLUMNS_MAX, Columns, Mode, Options};
+use geonce_key::Pointer;
+use geonce_key::policy::Field;
+use std::time::Duration;
+
+/// A sink as it is configured.
+#[derive(Clone, Debug)]
+pub(crate) struct SinkSettings {
+    pub(crate) url: String,
+    pub(crate) options: Options,
+    /// What names an entity; without it, the source's identity does.
+    pub(crate) entity: Option<Vec<Field>>,
+    pub(crate) retry: RetrySettings,
+    /// How a saved configuration refers to the secret.
+    pub(crate) secret_shown: Shown,
+}
+
+/// When a failed write is tried again, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RetrySettings {
+    /// The longest first wait.
+    pub(crate) base: Duration,
+    /// The longest wait of all.
+    pub(crate) cap: Duration,
+    /// How many answers of the sink end an event.
+    pub(crate) attempts: u32,
+    /// How long a sink may be unreachable before its events are dead.
+    pub(crate) give_up_after: Duration,
+}
+
+/// The most columns a configuration may ask for: the bound of a GeoPackage table, with room for our own.
+const DECLARED_COLUMNS_MAX: usize = 1_900;
+/// The most attempts.
+const ATTEMPTS_MAX: u32 = 1_000;
+
+impl Reading<'_> {
+    /// The settings of the sink `name`; its mode does not know yet whether versions are by arrival.
+    pub(super) fn sink(&self, name: &str, sink: file::Sink, window: Duration) -> Result<SinkSettings, Failure> {
+        let at = |setting: &str| format!("sink.{name}.{setting}");
+        self.not_yet(&at("isolation"), sink.isolation.is_some(), "isolation levels come with the PostgreSQL sink")?;
+        let retained = sink.applied_retention.is_some();
+        self.not_yet(&at("applied_retention"), retained, "what was applied is remembered for ever")?;
+        let url = sink.url.ok_or_else(|| {
+            self.refuse(&at("url"), "a sink needs a url").hint("gpkg:features.gpkg, ndjson:events.ndjson, https://…")
+        })?;
+        self.sink_url(&url, &at("url"))?;
+        let defaults = Options::default();
+        let (secret, secret_shown) = match sink.secret {
+            Some(source) => {
+                let (secret, shown) = self.secret(source, &at("secret"))?;
+                (Some(secret), shown)
+            }
+            None => (None, Shown::Hidden),
+        };
+        let options = Options {
+            layer: sink.layer.filter(|layer| !layer.is_empty()),
+            mode: match sink.mode {
+                Some(ModeWord::Upsert) => Mode::Upsert { arrival: false },
+                Some(ModeWord::Append) | None => Mode::Append,
+            },
+            columns: self.columns(sink.columns, &at("columns"))?,
+            crs: match sink.crs {
+                Some(crs) => self.at(&at("crs"), geonce_key::crs::parse(&crs))?.code(),
+                None => defaults.crs,
+            },
+            approximate_crs: sink.approximate_crs.unwrap_or(defaults.approximate_crs),
+            secret,
+            allow: sink.allow.unwrap_or_default(),
+            timeout: self.longer_than_zero(sink.timeout, defaults.timeout, &at("timeout"))?,
+        };
+        let entity = sink.entity.map(|entity| self.at(&at("entity"), fields(entity))).transpose()?;
+        if entity.as_ref().is_some_and(Vec::is_empty) {
+            return Err(self.refuse(&at("entity"), "an entity needs at least one pointer"));
+        }
+        let retry = self.retry(sink.retry, &at("retry"), window)?;
+        Ok(SinkSettings { url, options, entity, retry, secret_shown })
+    }
+
+    fn sink_url(&self, url: &str, path: &str) -> Result<(), Failure> {
+        let hint = "gpkg:features.gpkg, ndjson:events.ndjson, https://…";
+        match url.split_once(':') {
+            Some(("gpkg" | "ndjson", "")) => Err(self.refuse(path, "the file is missing").hint(hint)),
+            Some(("gpkg" | "ndjson", _)) => Ok(()),
+            Some(("http" | "https", rest)) => {
+                let host = rest.trim_start_matches('/').split('/').next().unwrap_or_default();
+                if host.contains('@') {
+                    return Err(self
+                        .refuse(path, "a sink's url carries neither user nor password")
+                        .hint("sign requests with secret = \"${NAME}\" instead"));
+                }
+                Ok(())
+            }
+            Some(("postgresql" | "postgres", _)) => self.not_yet(path, true, "sinks are gpkg, ndjson and http(s)"),
+            _ => Err(self.refuse(path, "this is no sink").hint(hint)),
+        }
+    }
+
+    fn columns(&self, columns: Option<ColumnsValue>, path: &str) -> Result<Columns, Failure> {
+        match columns {
+            None => Ok(Columns::Auto { max: COLUMNS_MAX }),
+            Some(ColumnsValue::Word(word)) if word == "auto" => Ok(Columns::Auto { max: COLUMNS_MAX }),
+            Some(ColumnsValue::Word(_)) => {
+                Err(self.refuse(path, "columns are \"auto\", { max = NUMBER }, or a table from column to JSON pointer"))
+            }
+            Some(ColumnsValue::Max(max)) if max.max <= DECLARED_COLUMNS_MAX => Ok(Columns::Auto { max: max.max }),
+            Some(ColumnsValue::Declared(declared)) if declared.len() <= DECLARED_COLUMNS_MAX => {
+                let pairs = declared.into_iter().map(|(name, pointer)| {
+                    let pointer = self.at(&format!("{path}.{name}"), Pointer::parse(&pointer))?;
+                    Ok((name, pointer))
+                });
+                Ok(Columns::Declared(pairs.collect::<Result<_, Failure>>()?))
+            }
+            Some(_) => Err(self.refuse(path, &format!("there are at most {DECLARED_COLUMNS_MAX} columns"))),
+        }
+    }
+
+    fn retry(&self, retry: Option<file::Retry>, path: &str, window: Duration) -> Result<RetrySettings, Failure> {
+        let retry = retry.unwrap_or(file::Retry { base: None, cap: None, attempts: None, give_up_after: None });
+        let at = |setting: &str| format!("{path}.{setting}");
+        let base = self.longer_than_zero(retry.base, Duration::from_secs(2), &at("base"))?;
+        let cap = self.longer_than_zero(retry.cap, Duration::from_mins(1).max(base), &at("cap"))?;
+        if cap < base {
+            return Err(self.refuse(&at("cap"), "cap is less than base"));
+        }
+        let attempts = retry.attempts.unwrap_or(6);
+        if !(1..=ATTEMPTS_MAX).contains(&attempts) {
+            return Err(self.refuse(&at("attempts"), &format!("attempts are 1 to {ATTEMPTS_MAX}")));
+        }
+        let give_up_after = self.longer_than_zero(retry.give_up_after, window, &at("give_up_after"))?;
+        Ok(RetrySettings { base, cap, attempts, give_up_after })
+    }
+}

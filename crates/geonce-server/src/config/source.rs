@@ -1,0 +1,253 @@
+//! Settings of a source: the policy of its keys, and how its requests are answered.
+
+use super::file::{self, DimensionsValue, IdentifyWord, InvalidWord, LinesWord, Names, OrderWord, PartsWord};
+use super::file::{StoreDownWord, UnicodeWord};
+use super::human::Size;
+use super::verify::{Shown, VerifySettings};
+use super::{HIDDEN, Reading, fields};
+use crate::arguments::parse_crs;
+use crate::failure::Failure;
+use geonce_key::policy::{Accept, Dimensions, Identity, Lines, Parts, Secret, Unicode};
+use geonce_key::{Keyer, Limits, Pointer, Policy};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The word that numbers events where they are applied.
+pub(crate) const ARRIVAL: &str = "arrival";
+/// The largest body a source may take.
+const BODY_BYTES_MAX: u64 = 1 << 30;
+/// The largest file with a JSON Schema.
+const SCHEMA_BYTES_MAX: u64 = 4 << 20;
+
+/// A source as it is configured.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceSettings {
+    /// What makes two payloads the same event.
+    pub(crate) policy: Policy,
+    /// Whether versions are given on arrival, in words.
+    pub(crate) arrival: bool,
+    /// How requests are proved genuine; without it, anybody may send.
+    pub(crate) verify: Option<VerifySettings>,
+    pub(crate) identify: Identify,
+    pub(crate) invalid: Invalid,
+    /// The sinks of its events, each once.
+    pub(crate) sinks: Vec<String>,
+    /// The HTTP status of a fresh event.
+    pub(crate) fresh_status: u16,
+    pub(crate) ack_within: Duration,
+    pub(crate) body_bytes_max: usize,
+    /// How long the sender keeps trying, if that was said.
+    pub(crate) redelivery: Option<Duration>,
+    /// How a saved configuration refers to the policy's secret and files.
+    pub(crate) key_secret_shown: Shown,
+    pub(crate) schema: Option<PathBuf>,
+    pub(crate) previous: Option<PathBuf>,
+}
+
+/// Whose id names an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Identify {
+    /// The delivery's where there is one, the payload's otherwise.
+    Auto,
+    /// The payload's.
+    Spatial,
+    /// The delivery's; a request without one is refused.
+    Delivery,
+}
+
+/// What becomes of a payload that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Invalid {
+    /// It is answered with the reason.
+    Reject,
+    /// It is kept as dead too.
+    Dead,
+}
+
+impl Reading<'_> {
+    /// The settings of the source `name`. `only_sink` is the sink of a source that names none.
+    pub(super) fn source(
+        &self,
+        name: &str,
+        mut source: file::Source,
+        limits: &Limits,
+        only_sink: Option<&str>,
+    ) -> Result<SourceSettings, Failure> {
+        let at = |setting: &str| format!("source.{name}.{setting}");
+        self.later(&source, name)?;
+        let verify = source.verify.take().map(|verify| self.verify(verify, &at("verify"))).transpose()?;
+        self.signed_or_said(name, verify.is_some(), source.allow_unsigned)?;
+        let arrival = source.version.as_deref() == Some(ARRIVAL);
+        let identify = match source.identify {
+            Some(IdentifyWord::Auto) | None => Identify::Auto,
+            Some(IdentifyWord::Spatial) => Identify::Spatial,
+            Some(IdentifyWord::Delivery) => Identify::Delivery,
+        };
+        let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
+        let fresh_status = source.fresh_status.unwrap_or(202);
+        if !matches!(fresh_status, 200 | 202) {
+            return Err(self.refuse(&at("fresh_status"), "a fresh event is answered with 202 or 200"));
+        }
+        let ack_within = self.longer_than_zero(source.ack_within, Duration::from_secs(5), &at("ack_within"))?;
+        let body = source.body_max.unwrap_or(Size(10_000_000)).0;
+        if !(1..=BODY_BYTES_MAX).contains(&body) {
+            return Err(self.refuse(&at("body_max"), &format!("a body has 1 to {} bytes", BODY_BYTES_MAX)));
+        }
+        let redelivery = source.redelivery.map(|span| span.0);
+        let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;
+        let key_secret_shown = self.shown(&at("key_secret"));
+        let beside = |file: &String| self.folder.join(file);
+        let schema = source.accept.as_ref().and_then(|accept| accept.schema.as_ref()).map(beside);
+        let previous = source.previous.as_ref().filter(|file| !file.is_empty()).map(beside);
+        Ok(SourceSettings {
+            policy: self.policy(name, source, limits, true)?,
+            arrival,
+            verify,
+            identify,
+            invalid,
+            sinks,
+            fresh_status,
+            ack_within,
+            body_bytes_max: usize::try_from(body).unwrap_or(usize::MAX),
+            redelivery,
+            key_secret_shown,
+            schema,
+            previous,
+        })
+    }
+
+    /// Refuses what this release cannot do yet.
+    fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
+        let at = |setting: &str| format!("source.{name}.{setting}");
+        self.not_yet(&at("cache"), source.cache.is_some(), "there is no cache")?;
+        self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
+        self.not_yet(&at("order"), source.order == Some(OrderWord::Entity), "events have no promised order")?;
+        let spill = source.on_store_down == Some(StoreDownWord::Spill);
+        self.not_yet(&at("on_store_down"), spill, "while the store is down, senders are told to come back")?;
+        let preset = source.preset.as_deref().is_some_and(|preset| preset != "geojson");
+        self.not_yet(&at("preset"), preset, "the only preset is \"geojson\"; see feature for envelopes")?;
+        let repair = source.invalid == Some(InvalidWord::Repair);
+        self.not_yet(&at("invalid"), repair, "payloads are rejected, or kept with \"dead\"")
+    }
+
+    fn signed_or_said(&self, name: &str, verified: bool, allow_unsigned: Option<bool>) -> Result<(), Failure> {
+        let path = format!("source.{name}");
+        match (verified, allow_unsigned.unwrap_or(false)) {
+            (false, false) => Err(self.refuse(&path, "nothing proves that requests are genuine").hint(
+                "add verify = { scheme = \"standard-webhooks\", secret = \"${NAME}\" }, or say allow_unsigned = true",
+            )),
+            (true, true) => Err(self
+                .refuse(&format!("{path}.allow_unsigned"), "verify and allow_unsigned contradict each other")
+                .hint("take one of them away")),
+            _ => Ok(()),
+        }
+    }
+
+    fn sinks_of(&self, name: &str, sinks: Option<Names>, only: Option<&str>) -> Result<Vec<String>, Failure> {
+        let path = format!("source.{name}.sink");
+        let sinks = match (sinks, only) {
+            (Some(Names::One(sink)), _) => vec![sink],
+            (Some(Names::Several(sinks)), _) => sinks,
+            (None, Some(only)) => vec![only.to_owned()],
+            (None, None) => return Err(self.refuse(&path, "there are several sinks: say which")),
+        };
+        if sinks.is_empty() {
+            return Err(self.refuse(&path, "a source needs a sink"));
+        }
+        match sinks.iter().enumerate().find(|(i, sink)| sinks[..*i].contains(sink)) {
+            Some((_, twice)) => Err(self.refuse(&path, &format!("{twice:?} is named twice"))),
+            None => Ok(sinks),
+        }
+    }
+
+    /// The policy of the source `name`.
+    pub(super) fn policy(
+        &self,
+        name: &str,
+        source: file::Source,
+        limits: &Limits,
+        with_previous: bool,
+    ) -> Result<Policy, Failure> {
+        let at = |setting: &str| format!("source.{name}.{setting}");
+        let pointer = |setting: &str, text: Option<String>| {
+            let text = text.filter(|text| !text.is_empty());
+            text.map(|text| self.at(&at(setting), Pointer::parse(&text))).transpose()
+        };
+        let base = Policy::default();
+        let scope = source.scope.unwrap_or_else(|| name.to_owned());
+        if scope.is_empty() {
+            return Err(self.refuse(&at("scope"), "a scope needs a name"));
+        }
+        let mut policy = Policy {
+            identity: self.identity(name, source.identity, source.ignore)?,
+            // "arrival" numbers events where they are applied; it is no part of the key.
+            version: pointer("version", source.version.filter(|version| version != ARRIVAL))?,
+            scope,
+            precision: source.precision.unwrap_or(base.precision),
+            precision_z: source.precision_z.unwrap_or(base.precision_z),
+            dimensions: self.dimensions(source.dimensions, &at("dimensions"))?,
+            lines: if source.lines == Some(LinesWord::Undirected) { Lines::Undirected } else { Lines::Directed },
+            parts: if source.parts == Some(PartsWord::Ordered) { Parts::Ordered } else { Parts::Sorted },
+            unicode: if source.unicode == Some(UnicodeWord::Nfc) { Unicode::Nfc } else { Unicode::Exact },
+            crs: match source.crs {
+                Some(crs) => self.at(&at("crs"), parse_crs(&crs))?,
+                None => base.crs,
+            },
+            approximate_crs: source.approximate_crs.unwrap_or(false),
+            close_rings: source.close_rings.unwrap_or(false),
+            key_secret: self.key_secret(source.key_secret, &at("key_secret"))?,
+            feature: pointer("feature", source.feature)?,
+            limits: limits.clone(),
+            ..base
+        };
+        if let Some(accept) = source.accept {
+            let schema = accept.schema.map(|file| super::read_bounded(&self.folder.join(file), SCHEMA_BYTES_MAX));
+            policy.accept = Accept { types: accept.types, bounds: accept.bounds, schema: schema.transpose()? };
+        }
+        if let Some(previous) = source.previous.filter(|file| with_previous && !file.is_empty()) {
+            let file = self.folder.join(previous);
+            let before = super::policy_in(&file, Some(name), self.environment, false)
+                .map_err(|failure| failure.within(&at("previous")))?;
+            policy.previous = Some(Box::new(before));
+        }
+        // What contradicts itself is found now, not with the first payload.
+        self.at(&format!("source.{name}"), Keyer::new(&policy))?;
+        Ok(policy)
+    }
+
+    fn key_secret(&self, text: Option<String>, path: &str) -> Result<Option<Secret>, Failure> {
+        match text.filter(|text| !text.is_empty()) {
+            Some(text) if text == HIDDEN => Err(self.refuse(path, "this secret was hidden when it was saved")),
+            text => Ok(text.map(Secret::new)),
+        }
+    }
+
+    fn dimensions(&self, value: Option<DimensionsValue>, path: &str) -> Result<Dimensions, Failure> {
+        match value {
+            None => Ok(Dimensions::Delivered),
+            Some(DimensionsValue::Number(2)) => Ok(Dimensions::Two),
+            Some(DimensionsValue::Number(3)) => Ok(Dimensions::Three),
+            Some(DimensionsValue::Word(word)) if word == "delivered" => Ok(Dimensions::Delivered),
+            Some(_) => Err(self.refuse(path, "dimensions are \"delivered\", 2 or 3")),
+        }
+    }
+
+    fn identity(
+        &self,
+        name: &str,
+        identity: Option<Vec<file::IdentityField>>,
+        ignore: Option<Vec<String>>,
+    ) -> Result<Identity, Failure> {
+        let path = format!("source.{name}.identity");
+        match (identity, ignore) {
+            (Some(_), Some(ignore)) if !ignore.is_empty() => Err(self
+                .refuse(&path, "there are both identity and ignore")
+                .hint("ignore goes with a whole-payload identity only")),
+            (Some(identity), _) => Ok(Identity::Fields(self.at(&path, fields(identity))?)),
+            (None, ignore) => {
+                let ignore = ignore.unwrap_or_default().iter().map(|text| Pointer::parse(text)).collect();
+                Ok(Identity::Whole { ignore: self.at(&format!("source.{name}.ignore"), ignore)? })
+            }
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! What a configuration comes to, and what is said about one that is wrong.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails should fail the test")]
+
+use super::source::{Identify, Invalid};
+use super::verify::Shown;
+use super::*;
+use geonce::signature::Scheme;
+use geonce::sink::Columns;
+use geonce_key::policy::Dimensions;
+use std::fmt::Write;
+
+const WEBHOOK_SECRET: &str = "whsec_Z2VvbmNlIGtlZXBzIHdoYXQgaXQgYWNjZXB0cy4h";
+
+/// The file that the documentation shows, as far as this release goes.
+const WHOLE: &str = r#"
+[store]
+url = "sqlite:geonce.db"
+window = "7d"
+dead_retention = "30d"
+keep_payload = true
+accept_loss = ""
+
+[source.drones]
+verify    = { scheme = "standard-webhooks", secret = "${DRONES_SECRET}" }
+identity  = ["/properties/asset_id", { at = "/properties/floor", optional = true }]
+version   = "/properties/observed_at"
+identify  = "auto"
+scope     = "drones"
+precision = 7
+precision_z = 3
+dimensions = "delivered"
+lines     = "directed"
+parts     = "sorted"
+crs       = "EPSG:4326"
+approximate_crs = false
+close_rings = false
+key_secret = ""
+feature   = ""
+preset    = "geojson"
+accept    = { types = ["Point", "Polygon"], bounds = [-10, 35, 30, 60], schema = "event.schema.json" }
+invalid   = "dead"
+redelivery = "72h"
+fresh_status = 200
+ack_within = "5s"
+body_max  = "10MB"
+on_store_down = "refuse"
+order     = "none"
+previous  = "old.toml"
+sink      = ["zones", "copy"]
+
+[sink.zones]
+url   = "gpkg:features.gpkg"
+layer = "zones"
+mode  = "upsert"
+entity = ["/properties/asset_id"]
+columns = { name = "/properties/name", max = "/properties/max" }
+crs   = "EPSG:3857"
+retry = { base = "2s", cap = "60s", attempts = 6, give_up_after = "7d" }
+
+[sink.copy]
+url = "https://example.org/hook"
+secret = "literal"
+allow = ["10.0.0.0/8"]
+timeout = "3s"
+columns = { max = 8 }
+
+[limits]
+depth_max = 32
+features_max = 500
+buffered_bytes_max = "64MiB"
+
+[log]
+level = "debug"
+format = "json"
+
+[admin]
+token_file = "admin.token"
+
+[[test]]
+name = "retry with drift is the same event"
+source = "drones"
+same = ["a.json", "a-drift.json"]
+differ = ["a.json", "b.json"]
+"#;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new(text: &str) -> Folder {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), text).unwrap();
+        std::fs::write(folder.path().join("old.toml"), "[source.drones]\nprecision = 6\n").unwrap();
+        std::fs::write(folder.path().join("event.schema.json"), "{}").unwrap();
+        std::fs::write(folder.path().join("secret"), "whsec_abc\n").unwrap();
+        Folder(folder)
+    }
+
+    fn load(&self, variables: &[(&str, &str)]) -> Result<Settings, Failure> {
+        load_in(&Overrides::default(), &Environment::of(variables), self.0.path())
+    }
+}
+
+fn load(text: &str, variables: &[(&str, &str)]) -> Result<Settings, Failure> {
+    Folder::new(text).load(variables)
+}
+
+fn refused(text: &str, variables: &[(&str, &str)]) -> String {
+    load(text, variables).map(|settings| settings.to_toml()).unwrap_err().to_string()
+}
+
+#[test]
+fn the_whole_file_becomes_settings() {
+    let settings = load(WHOLE, &[("DRONES_SECRET", WEBHOOK_SECRET)]).unwrap();
+    let drones = &settings.sources["drones"];
+    assert_eq!(settings.store.options.window, Duration::from_hours(168));
+    assert_eq!(drones.policy.previous.as_ref().unwrap().precision, 6);
+    assert_eq!(drones.policy.accept.schema.as_deref(), Some("{}"));
+    assert_eq!(drones.policy.limits.depth_max, 32);
+    assert_eq!((drones.identify, drones.invalid, drones.fresh_status), (Identify::Auto, Invalid::Dead, 200));
+    assert_eq!(drones.redelivery, Some(Duration::from_hours(72)));
+    assert_eq!(drones.body_bytes_max, 10_000_000);
+    assert_eq!(drones.sinks, ["zones", "copy"]);
+    let verify = drones.verify.as_ref().unwrap();
+    assert!(matches!(verify.scheme, Scheme::StandardWebhooks));
+    assert_eq!(verify.secrets[0].live.secret.bytes(), WEBHOOK_SECRET.as_bytes());
+    let zones = &settings.sinks["zones"];
+    assert_eq!(zones.options.mode, Mode::Upsert { arrival: false });
+    assert_eq!(zones.options.crs, 3857);
+    assert!(matches!(&zones.options.columns, Columns::Declared(columns) if columns.len() == 2));
+    assert_eq!(settings.sinks["copy"].options.columns, Columns::Auto { max: 8 });
+    assert_eq!(settings.sinks["copy"].options.timeout, Duration::from_secs(3));
+    assert_eq!(settings.limits.receiver.features_max, 500);
+    assert_eq!(settings.tests[0].same.len(), 2);
+    assert_eq!(settings.notices, ["[admin] has no effect: this release has no administration interface"]);
+}
+
+#[test]
+fn without_a_file_there_is_one_unsigned_source_and_a_geopackage_on_this_machine() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let settings = load_in(&Overrides::default(), &Environment::default(), nowhere.path()).unwrap();
+    assert!(settings.listen.ip().is_loopback());
+    assert_eq!(settings.data, Path::new("geonce-data"));
+    assert_eq!(settings.store.url, "sqlite:geonce.db");
+    assert_eq!(settings.sinks["features"].url, "gpkg:features.gpkg");
+    assert_eq!(settings.sources["default"].sinks, ["features"]);
+    assert_eq!(settings.sources["default"].policy.scope, "default");
+    assert_eq!(settings.notices, ["source default is unsigned: whoever reaches the gateway may send to it"]);
+    let open = Overrides { listen: Some("0.0.0.0:8787".parse().unwrap()), ..Overrides::default() };
+    let failure = load_in(&open, &Environment::default(), nowhere.path()).unwrap_err();
+    assert_eq!(failure.code(), "config_listen");
+}
+
+#[test]
+fn the_environment_overrides_the_file_and_flags_override_both() {
+    let text = "[store]\nurl = \"sqlite:file.db\"\n[source.Field-App]\nallow_unsigned = true\nprecision = 5\n";
+    let variables = [
+        ("GEONCE_STORE__URL", "sqlite:environment.db"),
+        ("GEONCE_SOURCE__FIELD_APP__PRECISION", "6"),
+        ("GEONCE_SOURCE__FIELD_APP__IDENTITY", "[\"/properties/a\", { at = \"/properties/b\", optional = true }]"),
+        ("GEONCE_SOURCE__OTHER__VERIFY__SCHEME", "github"),
+        ("GEONCE_SOURCE__OTHER__VERIFY__SECRET", "12345"),
+        ("GEONCE_BLESS", "not a setting"),
+    ];
+    let folder = Folder::new(text);
+    let settings = folder.load(&variables).unwrap();
+    assert_eq!(settings.store.url, "sqlite:environment.db");
+    assert_eq!(settings.sources["Field-App"].policy.precision, 6);
+    assert!(matches!(&settings.sources["Field-App"].policy.identity, Identity::Fields(fields) if fields.len() == 2));
+    let other = settings.sources["other"].verify.as_ref().unwrap();
+    assert_eq!(other.secrets[0].live.secret.bytes(), b"12345");
+    assert_eq!(other.secrets[0].shown, Shown::Variable("GEONCE_SOURCE__OTHER__VERIFY__SECRET".to_owned()));
+    let flags = Overrides { store: Some("sqlite:flag.db".to_owned()), ..Overrides::default() };
+    let settings = load_in(&flags, &Environment::of(&variables), folder.0.path()).unwrap();
+    assert_eq!(settings.store.url, "sqlite:flag.db");
+}
+
+/// A source that nothing is wrong with, and what follows it.
+fn source(more: &str) -> String {
+    format!("[source.a]\nallow_unsigned = true\n{more}")
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
+    let unsigned = "[source.a]\nallow_unsigned = true\n";
+    for (text, expected) in [
+        (
+            "[source.a]\nprecison = 6".to_owned(),
+            ["geonce.toml:2: source.a.precison", "config_unknown", "did you mean precision?"],
+        ),
+        ("[sorce.a]".to_owned(), ["geonce.toml:1: sorce", "config_unknown", "did you mean source?"]),
+        ("x = ".to_owned(), ["geonce.toml:1", "config_invalid", "not TOML"]),
+        ("[source.a]\n".to_owned(), ["geonce.toml:1: source.a:", "config_value", "allow_unsigned = true"]),
+        (source("precision = \"six\""), ["geonce.toml:3: source.a.precision", "config_value", "expected u8"]),
+        (source("precision = 12"), ["source.a", "config_value", "0 to 9"]),
+        (
+            source("lines = \"undirecte\""),
+            ["geonce.toml:3: source.a.lines", "config_value", "did you mean \"undirected\"?"],
+        ),
+        (source("dimensions = 4"), ["geonce.toml:3: source.a.dimensions", "config_value", "2 or 3"]),
+        (source("identity = [\"\"]"), ["geonce.toml:3: source.a.identity", "config_value", "empty pointer"]),
+        (
+            source("identity = [{ att = \"/x\" }]"),
+            ["geonce.toml:3: source.a.identity", "config_value", "{ at, optional, decimals }"],
+        ),
+        (source("identity = [\"/id\"]\nignore = [\"/x\"]"), ["source.a.identity", "config_value", "ignore goes with"]),
+        (source("crs = \"EPSG:1\""), ["geonce.toml:3: source.a.crs", "config_value", "EPSG"]),
+        (source("fresh_status = 204"), ["geonce.toml:3: source.a.fresh_status", "config_value", "202 or 200"]),
+        (source("ack_within = \"5\""), ["geonce.toml:3: source.a.ack_within", "config_value", "72h"]),
+        (source("ack_within = \"0s\""), ["geonce.toml:3: source.a.ack_within", "config_value", "longer than nothing"]),
+        (source("body_max = \"ten\""), ["geonce.toml:3: source.a.body_max", "config_value", "64KiB"]),
+        (source("body_max = \"500MB\""), ["geonce.toml:3: source.a.body_max", "config_value", "buffered_bytes_max"]),
+        (
+            source("sink = \"zone\"\n[sink.zones]\nurl = \"gpkg:x\""),
+            ["geonce.toml:3: source.a.sink", "no sink", "did you mean \"zones\"?"],
+        ),
+        (
+            source("[sink.a]\nurl = \"gpkg:x\"\n[sink.b]\nurl = \"gpkg:y\""),
+            ["source.a.sink", "config_value", "say which"],
+        ),
+        (source("[sink.a]\nlayer = \"x\""), ["geonce.toml:3: sink.a.url", "config_value", "gpkg:features.gpkg"]),
+        (source("[sink.a]\nurl = \"ftp://x\""), ["geonce.toml:4: sink.a.url", "config_value", "gpkg:features.gpkg"]),
+        (
+            source("[sink.a]\nurl = \"https://u:p@x/\""),
+            ["geonce.toml:4: sink.a.url", "config_value", "neither user nor password"],
+        ),
+        (source("[sink.a]\nurl = \"gpkg:x\"\nmode = \"upsert\""), ["source.a.version", "config_value", "arrival"]),
+        (
+            source("version = \"/v\"\n[sink.a]\nurl = \"gpkg:x\"\nmode = \"upsert\""),
+            ["sink.a.entity", "config_value", "asset_id"],
+        ),
+        (
+            source("[sink.a]\nurl = \"gpkg:x\"\nretry = { base = \"9m\", cap = \"1s\" }"),
+            ["geonce.toml:5: sink.a.retry.cap", "config_value", "less than base"],
+        ),
+        (
+            source("[sink.a]\nurl = \"gpkg:x\"\ncolumns = \"all\""),
+            ["geonce.toml:5: sink.a.columns", "config_value", "\"auto\""],
+        ),
+        (source("[limits]\ndepth_max = 0"), ["geonce.toml:4: limits.depth_max", "config_value", "at least 1"]),
+        (source("[limits]\ndepth_max = 999"), ["source.a", "config_value", "at most 256"]),
+        (source("[[test]]\nname = \"x\"\nsame = [\"a\"]"), ["geonce.toml:3: test[0]", "config_value", "at least two"]),
+        (
+            source("[[test]]\nname = \"x\"\nsource = \"b\"\nsame = [\"a\", \"b\"]"),
+            ["geonce.toml:5: test[0].source", "config_value", "no source"],
+        ),
+        (source("[source.\"b c\"]\nallow_unsigned = true"), ["geonce.toml:3: source.b c", "config_value", "letters"]),
+        ("[store]\nwindow = \"7d\"".to_owned(), ["source", "config_value", "no source"]),
+        (
+            "[store]\nurl = \"mysql:x\"\n".to_owned() + unsigned,
+            ["geonce.toml:2: store.url", "config_value", "sqlite:geonce.db"],
+        ),
+    ] {
+        let failure = refused(&text, &[]);
+        assert!(expected.iter().all(|part| failure.contains(part)), "{text}\n{failure}\n{expected:?}");
+    }
+}
+
+#[test]
+fn what_this_release_cannot_do_is_refused_by_name() {
+    for (text, path) in [
+        ("[cache]\nurl = \"redis://localhost\"\n".to_owned() + &source(""), "cache"),
+        ("[store]\nurl = \"postgresql://x\"\n".to_owned() + &source(""), "store.url"),
+        ("[store]\nurl = \"redis+sentinel://x\"\n".to_owned() + &source(""), "store.url"),
+        ("[store]\naccept_loss = \"yes\"\n".to_owned() + &source(""), "store.accept_loss"),
+        (source("cache = true"), "source.a.cache"),
+        (source("near = { vertex = \"5 cm\" }"), "source.a.near"),
+        (source("order = \"entity\""), "source.a.order"),
+        (source("on_store_down = \"spill\""), "source.a.on_store_down"),
+        (source("preset = \"arcgis\""), "source.a.preset"),
+        (source("invalid = \"repair\""), "source.a.invalid"),
+        (source("[sink.s]\nurl = \"postgresql://x\""), "sink.s.url"),
+        (source("[sink.s]\nurl = \"gpkg:x\"\nisolation = \"serializable\""), "sink.s.isolation"),
+        (source("[sink.s]\nurl = \"gpkg:x\"\napplied_retention = \"7d\""), "sink.s.applied_retention"),
+    ] {
+        let failure = refused(&text, &[]);
+        assert!(failure.contains("[config_not_yet]") && failure.contains(&format!(" {path}: ")), "{text}\n{failure}");
+    }
+}
+
+#[test]
+fn sources_that_share_a_scope_share_their_sinks() {
+    let text = |sink: &str| {
+        let mut text = String::new();
+        for (name, sink) in [("a", "one"), ("b", sink)] {
+            _ = writeln!(text, "[source.{name}]\nallow_unsigned = true\nscope = \"s\"\nsink = \"{sink}\"");
+            _ = writeln!(text, "[sink.{}]\nurl = \"gpkg:x\"", if name == "a" { "one" } else { "two" });
+        }
+        text
+    };
+    assert!(load(&text("one"), &[]).is_ok());
+    assert!(refused(&text("two"), &[]).contains("source.b.scope"));
+}
+
+#[test]
+fn versions_by_arrival_are_said_in_words_by_every_source_of_a_sink() {
+    let text = |version: &str| {
+        let sink = "[sink.s]\nurl = \"gpkg:x\"\nmode = \"upsert\"\n";
+        let source = |name: &str, version: &str| {
+            format!("[source.{name}]\nallow_unsigned = true\nidentity = [\"/id\"]\nversion = \"{version}\"\n")
+        };
+        sink.to_owned() + &source("a", "arrival") + &source("b", version)
+    };
+    let settings = load(&text("arrival"), &[]).unwrap();
+    assert_eq!(settings.sinks["s"].options.mode, Mode::Upsert { arrival: true });
+    assert!(settings.sources["a"].policy.version.is_none());
+    assert!(refused(&text("/v"), &[]).contains("by arrival"));
+}
+
+#[test]
+fn secrets_come_as_text_from_files_and_in_several_and_are_never_shown() {
+    let text = r#"
+        [source.a]
+        verify = { scheme = "hmac", header = "X-Sig", signed = "{timestamp}.{body}", timestamp_header = "X-Time", secret = [
+            { secret = { file = "secret" } },
+            { secret = "old-s3cret", until = 2026-12-31T00:00:00Z },
+            { secret = "${OLDER}", until = "2026-11-30T00:00:00+01:00" },
+        ] }
+        key_secret = "${KEY:-k3y-s3cret}"
+    "#;
+    let settings = load(text, &[("OLDER", "older-s3cret")]).unwrap();
+    let secrets = &settings.sources["a"].verify.as_ref().unwrap().secrets;
+    assert_eq!(secrets[0].live.secret.bytes(), b"whsec_abc");
+    assert_eq!(secrets[1].live.until.unwrap().to_string(), "2026-12-31T00:00:00.000Z");
+    assert_eq!(secrets[2].live.until.unwrap().to_string(), "2026-11-29T23:00:00.000Z");
+    let saved = settings.to_toml();
+    assert!(saved.contains("${OLDER}") && saved.contains(HIDDEN), "{saved}");
+    let shown = format!("{saved}{settings:?}");
+    for secret in ["s3cret", "whsec_abc"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_verify_is_said_without_the_secret() {
+    for (verify, variables, expected) in [
+        ("{ scheme = \"github\", secret = \"${NOT_THERE}\" }", &[][..], "no variable NOT_THERE"),
+        ("{ scheme = \"github\", secret = 123456 }", &[], "a secret is text"),
+        ("{ scheme = \"github\", secret = \"\" }", &[], "the secret is empty"),
+        ("{ scheme = \"github\", secret = \"(hidden)\" }", &[], "hidden when"),
+        ("{ scheme = \"github\", secret = [] }", &[], "1 to 8"),
+        ("{ scheme = \"gitlab\", secret = \"x\" }", &[], "unknown variant"),
+        ("{ scheme = \"github\", secret = \"x\", header = \"x-sig\" }", &[], "no such option"),
+        ("{ scheme = \"basic\", secret = \"x\" }", &[], "needs a user"),
+        ("{ scheme = \"hmac\", secret = \"x\" }", &[], "needs the header"),
+        ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{path}\" }", &[], "must hold {body} once"),
+        ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{time}{body}\" }", &[], "{time}"),
+        (
+            "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}{body}\" }",
+            &[],
+            "timestamp_header",
+        ),
+        (
+            "{ scheme = \"hmac\", secret = [{ secret = \"x\", until = \"soon\" }], header = \"s\" }",
+            &[],
+            "this is no time",
+        ),
+        ("{ scheme = \"hmac\", secret = { fil = \"123456\" }, header = \"s\" }", &[], "a secret is text"),
+        (
+            "{ scheme = \"github\", secret = \"x\" }",
+            &[("GEONCE_SOURCE__A__VERIFY__SECRET__X", "123456")],
+            "is no table",
+        ),
+    ] {
+        let failure = refused(&format!("[source.a]\nverify = {verify}"), variables);
+        assert!(failure.contains(expected), "{verify}\n{failure}");
+        assert!(!failure.contains("123456"), "{failure}");
+    }
+}
+
+#[test]
+fn variables_of_the_environment_that_are_wrong_are_named() {
+    for (variable, value, expected) in [
+        ("GEONCE_SOURCE__A__PRECISON", "6", "GEONCE_SOURCE__A__PRECISON: source.a.precison: there is no such setting"),
+        ("GEONCE_SOURCE__A__PRECISION", "six", "GEONCE_SOURCE__A__PRECISION: source.a.precision"),
+        ("GEONCE_SOURCE__A__SCOPE", "2024", "quote it twice"),
+        ("GEONCE_SORCE__A__SCOPE", "x", "did you mean source?"),
+        ("GEONCE_STORE__", "x", "a part of the path is empty"),
+        ("GEONCE_LISTEN", "nowhere", "127.0.0.1:8787"),
+    ] {
+        let failure = refused(&source(""), &[(variable, value)]);
+        assert!(failure.contains(expected), "{variable}\n{failure}");
+    }
+}
+
+#[test]
+fn what_is_saved_says_the_same_when_it_is_read_again() {
+    let nothing = tempfile::tempdir().unwrap();
+    let without = load_in(&Overrides::default(), &Environment::default(), nothing.path()).unwrap();
+    let whole = WHOLE.replace("\"literal\"", "\"${COPY}\"");
+    let folder = Folder::new(&whole);
+    let variables = [("DRONES_SECRET", WEBHOOK_SECRET), ("COPY", WEBHOOK_SECRET)];
+    let with = folder.load(&variables).unwrap();
+    for settings in [without, with] {
+        let saved = settings.to_toml();
+        let again = load(&saved, &variables).map_err(|failure| format!("{failure}\n{saved}")).unwrap();
+        let body = |text: &str| text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        assert_eq!(body(&again.to_toml()), body(&saved));
+    }
+}
+
+#[test]
+fn a_policy_needs_neither_signatures_nor_their_variables() {
+    let text = r#"
+        [source.drones]
+        verify = { scheme = "github", secret = "${NOT_THERE}" }
+        ack_within = "5s"
+        dimensions = 2
+        previous = "old.toml"
+        key_secret = "${KEY:-s3cret}"
+        [sink.zones]
+        url = "gpkg:x"
+        timeout = "${NOT_THERE}"
+        [limits]
+        depth_max = 32
+    "#;
+    let folder = Folder::new(text);
+    let file = folder.0.path().join(FILE);
+    let policy = policy_in(&file, None, &Environment::default(), true).unwrap();
+    assert_eq!((policy.scope.as_str(), policy.dimensions, policy.limits.depth_max), ("drones", Dimensions::Two, 32));
+    assert!(policy.key_secret.is_some());
+    assert_eq!(policy.previous.map(|previous| previous.precision), Some(6));
+    let failure = policy_in(&file, Some("drone"), &Environment::default(), true).unwrap_err().to_string();
+    assert!(failure.contains("did you mean \"drones\"?"), "{failure}");
+    std::fs::write(&file, "[source.a]\n[source.b]").unwrap();
+    let failure = policy_in(&file, None, &Environment::default(), true).unwrap_err().to_string();
+    assert!(failure.contains("choose one with --source: a, b"), "{failure}");
+    std::fs::write(&file, "[source.a]\nscope = \"${NOT_THERE}\"").unwrap();
+    let failure = policy_in(&file, None, &Environment::default(), true).unwrap_err().to_string();
+    assert!(failure.contains("geonce.toml:2: source.a.scope: the environment has no variable NOT_THERE"), "{failure}");
+}
+
+#[test]
+fn the_schema_is_fresh_and_every_setting_is_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let made = serde_json::to_string_pretty(&schemars::schema_for!(File)).unwrap() + "\n";
+    let file = root.join("docs/geonce.schema.json");
+    if std::env::var_os("GEONCE_BLESS").is_some() {
+        std::fs::write(&file, &made).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), made, "run: make bless");
+    let documented =
+        ["configuration.md", "policy.md"].map(|name| std::fs::read_to_string(root.join("docs").join(name)));
+    let documented = documented.map(Result::unwrap).join("\n");
+    let code = documented.split('`').skip(1).step_by(2);
+    let words: Vec<&str> = code.flat_map(|code| code.split(|c: char| !c.is_ascii_lowercase() && c != '_')).collect();
+    let schema: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let tables = schema["$defs"].as_object().unwrap().values().chain([&schema]);
+    for name in tables.filter_map(|table| table["properties"].as_object()).flat_map(|table| table.keys()) {
+        assert!(words.contains(&name.as_str()), "{name} is in neither document");
+    }
+}

@@ -1,0 +1,111 @@
+//! Brings recorded events to their sinks: leases batches, writes them, settles what became of each.
+//!
+//! Policy lives here, once for all backends: batch sizes, attempts, waits, when an event is dead. A sink is written
+//! first and the store settled second; a crash between the two repeats a write that the sink's own proof makes harmless.
+
+mod decode;
+mod worker;
+
+pub use worker::run;
+
+use crate::clock::Clock;
+use crate::retry::{Breaker, Retry};
+use crate::sink::Sink;
+use crate::store::Store;
+use geonce_key::Policy;
+use geonce_key::policy::Field;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Events in one batch, unless a sink says otherwise.
+pub const BATCH_EVENTS_MAX: usize = 512;
+
+/// Payload bytes in one batch.
+pub const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// How long a lease lasts before it must be extended.
+pub const LEASE: Duration = Duration::from_mins(1);
+
+/// Leases of one event that may lapse before it is dead: it keeps killing its worker.
+pub const LAPSES_MAX: u32 = 5;
+
+/// Workers of one sink: while one writes, the other leases, decodes or settles.
+pub const WORKERS: usize = 2;
+
+/// How long a worker waits before it looks again by itself: a tool may have replayed events.
+pub const POLL: Duration = Duration::from_secs(1);
+
+/// A sink and how it is served.
+pub struct Destination {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The sink.
+    pub sink: Arc<dyn Sink>,
+    /// When to try again.
+    pub retry: Retry,
+    /// What names an entity here; by default the source's identity.
+    pub entity: Option<Vec<Field>>,
+    /// Events in one batch.
+    pub batch_events_max: usize,
+    breaker: Mutex<Breaker>,
+}
+
+impl Destination {
+    /// A destination with the usual settings.
+    pub fn new(name: &str, sink: Arc<dyn Sink>) -> Destination {
+        Destination {
+            name: name.into(),
+            sink,
+            retry: Retry::default(),
+            entity: None,
+            batch_events_max: BATCH_EVENTS_MAX,
+            breaker: Mutex::new(Breaker::default()),
+        }
+    }
+
+    /// Whether the sink is being left alone because it cannot be reached.
+    pub fn is_held_back(&self) -> bool {
+        self.breaker().is_open()
+    }
+
+    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What all workers share.
+pub struct Delivery {
+    /// Where events are kept.
+    pub store: Arc<dyn Store>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// The policies of all sources, by name.
+    pub policies: HashMap<Arc<str>, Policy>,
+    /// Who is told what happens.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// Told what happens at sinks, for metrics and logs.
+pub trait Observer: Send + Sync {
+    /// One event's attempt ended: `applied`, `stale`, `near`, `repaired`, `retry`, `dead` or `lease_lost`.
+    fn attempt(&self, sink: &str, result: &'static str);
+
+    /// A batch was written, or failed to be, in so long.
+    fn wrote(&self, sink: &str, events: usize, took: Duration);
+
+    /// Something went wrong that no single event is to blame for.
+    fn trouble(&self, sink: &str, error: &crate::Error);
+}
+
+/// Tells nobody.
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn attempt(&self, _sink: &str, _result: &'static str) {}
+    fn wrote(&self, _sink: &str, _events: usize, _took: Duration) {}
+    fn trouble(&self, _sink: &str, _error: &crate::Error) {}
+}
+
+#[cfg(test)]
+mod tests;

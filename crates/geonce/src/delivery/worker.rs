@@ -1,0 +1,285 @@
+//! One worker of one sink: lease, decode, write, settle, until it is told to stop.
+
+use super::decode::Decoder;
+use super::{BATCH_BYTES_MAX, Delivery, Destination, LAPSES_MAX, LEASE, POLL};
+use crate::clock::{Stopwatch, Timestamp};
+use crate::error::{Error, Kind};
+use crate::event::{Cause, Class, Outcome};
+use crate::retry::Passage;
+use crate::sink::{Outgoing, Written};
+use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Serves `destination` until `stop` holds true. What is in hand is finished first.
+pub async fn run(delivery: Arc<Delivery>, destination: Arc<Destination>, stop: watch::Receiver<bool>) {
+    let decoder = Decoder::new(&delivery.policies, destination.entity.as_deref());
+    let mut worker = Worker { delivery: &delivery, destination: &destination, decoder, stop };
+    worker.run().await;
+}
+
+struct Worker<'a> {
+    delivery: &'a Delivery,
+    destination: &'a Destination,
+    decoder: Decoder<'a>,
+    stop: watch::Receiver<bool>,
+}
+
+/// What a write of several events came to.
+enum Batch {
+    Answered(Vec<Written>),
+    /// Nothing is known about any of them.
+    Failed(Error),
+}
+
+impl Worker<'_> {
+    async fn run(&mut self) {
+        while !*self.stop.borrow() {
+            let passage = self.destination.breaker().passage(self.delivery.clock.now());
+            let events_max = match passage {
+                Passage::Free => self.destination.batch_events_max,
+                Passage::Probe => 1,
+                Passage::Closed(until) => {
+                    let wait = until.since(self.delivery.clock.now());
+                    self.pause(tokio::time::sleep(wait.min(POLL))).await;
+                    continue;
+                }
+            };
+            match self.lease(events_max).await {
+                Ok(leased) if leased.is_empty() => self.wait_for_work().await,
+                Ok(leased) => self.deliver(leased).await,
+                Err(error) => {
+                    self.delivery.observer.trouble(&self.destination.name, &error);
+                    self.pause(tokio::time::sleep(POLL)).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for something, or to be stopped.
+    async fn pause(&mut self, something: impl Future<Output = ()>) {
+        tokio::select! {
+            () = something => {}
+            // An error means that nobody is left to stop us; the loop's condition then decides.
+            _ = self.stop.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    async fn lease(&self, events_max: usize) -> Result<Vec<Leased>, Error> {
+        let request = LeaseRequest {
+            sink: Arc::clone(&self.destination.name),
+            events_max,
+            bytes_max: BATCH_BYTES_MAX,
+            duration: LEASE,
+        };
+        self.delivery.store.lease(request, self.delivery.clock.now()).await
+    }
+
+    async fn wait_for_work(&mut self) {
+        let store = Arc::clone(&self.delivery.store);
+        // Asked for first: work that becomes ready after this wakes us, work from before is due now.
+        let changed = store.changed();
+        let due = store.next_due(Arc::clone(&self.destination.name)).await.ok().flatten();
+        let now = self.delivery.clock.now();
+        let wait = due.map_or(POLL, |due| due.since(now)).min(POLL);
+        if wait.is_zero() && due.is_some() {
+            // Another worker may be about to take it; do not spin.
+            self.pause(tokio::time::sleep(Duration::from_millis(1))).await;
+            return;
+        }
+        self.pause(async {
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        })
+        .await;
+    }
+
+    async fn deliver(&mut self, leased: Vec<Leased>) {
+        let mut settlements = Vec::with_capacity(leased.len());
+        let mut writing = Vec::with_capacity(leased.len());
+        let mut batch = Vec::with_capacity(leased.len());
+        for leased in leased {
+            match self.prepare(&leased) {
+                Ok(outgoing) => {
+                    batch.push(outgoing);
+                    writing.push(leased);
+                }
+                Err(cause) => settlements.push(Settlement { lease: leased.lease, end: End::Dead(cause) }),
+            }
+        }
+        if !batch.is_empty() {
+            let written = self.write(&writing, batch).await;
+            for (leased, written) in writing.into_iter().zip(written) {
+                let end = self.judge(&leased, written).await;
+                settlements.push(Settlement { lease: leased.lease, end });
+            }
+        }
+        self.settle(settlements).await;
+    }
+
+    fn prepare(&mut self, leased: &Leased) -> Result<Outgoing, Cause> {
+        if leased.lapses > LAPSES_MAX {
+            let message = format!("{} workers died or froze while they held this event", leased.lapses);
+            return Err(Cause::new(Class::Internal, "lapsed", message));
+        }
+        self.decoder.decode(leased)
+    }
+
+    /// Writes a batch; one answer for each event.
+    async fn write(&mut self, leased: &[Leased], batch: Vec<Outgoing>) -> Vec<Written> {
+        let alone = batch.len() == 1;
+        match self.write_once(leased, batch).await {
+            Batch::Answered(written) => written,
+            Batch::Failed(error) if error.kind() == Kind::Internal && !alone => {
+                // One of them broke the sink's code. Each by itself: only the guilty one pays.
+                let mut written = Vec::with_capacity(leased.len());
+                for leased in leased {
+                    written.push(match self.decoder.decode(leased) {
+                        Ok(outgoing) => self.write_alone(leased, outgoing).await,
+                        Err(cause) => Written::Dead(cause),
+                    });
+                }
+                written
+            }
+            Batch::Failed(error) => leased.iter().map(|_| failed(&error)).collect(),
+        }
+    }
+
+    async fn write_alone(&self, leased: &Leased, outgoing: Outgoing) -> Written {
+        match self.write_once(std::slice::from_ref(leased), vec![outgoing]).await {
+            Batch::Answered(mut written) if written.len() == 1 => written.remove(0),
+            Batch::Answered(_) => failed(&Error::new(Kind::Internal, "writing an event: not one answer")),
+            Batch::Failed(error) => failed(&error),
+        }
+    }
+
+    /// Writes a batch, keeping its leases alive meanwhile.
+    async fn write_once(&self, leased: &[Leased], batch: Vec<Outgoing>) -> Batch {
+        let (sink, count) = (&self.destination.sink, batch.len());
+        let watch = Stopwatch::start();
+        let written = {
+            let mut write = std::pin::pin!(sink.write(batch));
+            loop {
+                tokio::select! {
+                    written = &mut write => break written,
+                    () = tokio::time::sleep(LEASE / 3) => self.extend(leased).await,
+                }
+            }
+        };
+        self.delivery.observer.wrote(&self.destination.name, count, watch.elapsed());
+        let now = self.delivery.clock.now();
+        match written {
+            Ok(written) if written.len() == count => {
+                let mut breaker = self.destination.breaker();
+                let silent = |written: &Written| matches!(written, Written::Retry { counts: false, .. });
+                if written.iter().all(silent) {
+                    breaker.failed(&self.destination.retry, seed(&leased[0].lease, 0), now);
+                } else {
+                    breaker.answered();
+                }
+                Batch::Answered(written)
+            }
+            Ok(written) => {
+                let doing = format!("writing {count} events to {}: {} answers", self.destination.name, written.len());
+                Batch::Failed(Error::new(Kind::Internal, doing))
+            }
+            Err(error) => {
+                self.delivery.observer.trouble(&self.destination.name, &error);
+                if error.kind() != Kind::Internal {
+                    self.destination.breaker().failed(&self.destination.retry, seed(&leased[0].lease, 0), now);
+                }
+                Batch::Failed(error)
+            }
+        }
+    }
+
+    async fn extend(&self, leased: &[Leased]) {
+        let until = self.delivery.clock.now().plus(LEASE);
+        let leases: Vec<Lease> = leased.iter().map(|leased| leased.lease.clone()).collect();
+        if let Err(error) = self.delivery.store.extend(leases, until).await {
+            self.delivery.observer.trouble(&self.destination.name, &error);
+        }
+    }
+
+    /// What an answer means for the event: the rules of attempts and of giving up.
+    async fn judge(&self, leased: &Leased, written: Written) -> End {
+        let now = self.delivery.clock.now();
+        let retry = &self.destination.retry;
+        let (cause, after, counts) = match written {
+            Written::Done(outcome) => return End::Done(outcome),
+            Written::Dead(cause) => return self.dead(leased, cause).await,
+            Written::Retry { cause, after, counts } => (cause, after, counts),
+        };
+        let attempts = leased.attempts + u32::from(counts);
+        let given_up = now >= leased.received.plus(retry.give_up_after);
+        if attempts >= retry.attempts || given_up {
+            return self.dead(leased, cause).await;
+        }
+        let wait = retry.delay(attempts.max(1), seed(&leased.lease, attempts)).max(after.unwrap_or_default());
+        End::Retry { at: now.plus(wait), cause, counts }
+    }
+
+    /// Before an event is dead the sink is asked once more: an earlier write may have succeeded unheard.
+    async fn dead(&self, leased: &Leased, cause: Cause) -> End {
+        match self.destination.sink.proofs(vec![leased.key]).await {
+            Ok(Some(proofs)) if proofs == [true] => End::Done(Outcome::Applied),
+            _ => End::Dead(cause),
+        }
+    }
+
+    /// Settles, for as long as it takes: what the sink has done must become known.
+    async fn settle(&mut self, settlements: Vec<Settlement>) {
+        let results: Vec<&'static str> = settlements.iter().map(|settlement| word(&settlement.end)).collect();
+        loop {
+            let now: Timestamp = self.delivery.clock.now();
+            match self.delivery.store.settle(settlements.clone(), now).await {
+                Ok(settled) => {
+                    for (settled, result) in settled.into_iter().zip(results) {
+                        let result = if settled == Settled::Ok { result } else { "lease_lost" };
+                        self.delivery.observer.attempt(&self.destination.name, result);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    self.delivery.observer.trouble(&self.destination.name, &error);
+                    // Stopped meanwhile: the leases lapse, and the sink's proof makes the repeat harmless.
+                    if !error.is_transient() || *self.stop.borrow() {
+                        return;
+                    }
+                    self.pause(tokio::time::sleep(POLL)).await;
+                }
+            }
+        }
+    }
+}
+
+/// What a failure of the whole sink means for an event that was to be written.
+fn failed(error: &Error) -> Written {
+    let (class, code) = match error.kind() {
+        Kind::Internal => return Written::Dead(Cause::new(Class::Internal, "panic", error.to_string())),
+        Kind::Resource => (Class::Resource, "sink_full"),
+        Kind::Permission => (Class::Permission, "sink_refuses"),
+        _ => (Class::Unavailable, "sink_unavailable"),
+    };
+    Written::Retry { cause: Cause::new(class, code, error.to_string()), after: None, counts: false }
+}
+
+fn word(end: &End) -> &'static str {
+    match end {
+        End::Done(outcome) => outcome.as_str(),
+        End::Retry { .. } => "retry",
+        End::Dead(_) => "dead",
+    }
+}
+
+/// Differs between events and attempts, and needs no source of chance.
+fn seed(lease: &Lease, attempts: u32) -> u64 {
+    let bytes = lease.event.to_bytes();
+    let mut low = [0; 8];
+    low.copy_from_slice(&bytes[8..]);
+    u64::from_be_bytes(low) ^ lease.token.rotate_left(32) ^ u64::from(attempts)
+}

@@ -1,0 +1,358 @@
+//! From a request's body to recorded events: split, key, check, accept. The answer names what became of each feature.
+//!
+//! A request is recorded whole or not at all: features that are refused beside good ones are kept as dead, and a
+//! request whose features are all refused leaves nothing but a count.
+
+mod delivery_id;
+mod read;
+
+pub use delivery_id::DeliveryId;
+
+use crate::clock::{Clock, Stopwatch, Timestamp};
+use crate::error::{Error, Kind};
+use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
+use crate::signature::Verifier;
+use crate::store::{Admission, NewEvent, Refusal, Store, Verdict};
+use bytes::Bytes;
+use geonce_key::split::Format;
+use geonce_key::{Fingerprint, Keyer, Policy, Warning};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Bodies up to this size are keyed where they are received; larger ones would hold up other requests.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// How far ahead of our clock a version may be: one wrong clock would otherwise freeze an entity.
+const VERSION_AHEAD_MAX: Duration = Duration::from_hours(24);
+
+/// Which events a sender's own id identifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identify {
+    /// Those that come with an id that can be trusted; others by their spatial key.
+    Auto,
+    /// None: always the spatial key.
+    Spatial,
+    /// All: a delivery without an id is refused.
+    Delivery,
+}
+
+/// What becomes of geometries that are not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// They are refused.
+    Reject,
+    /// They are kept as dead, to be repaired.
+    Dead,
+}
+
+/// Where events come in.
+pub struct Source {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How its keys are made.
+    pub policy: Policy,
+    /// Whether senders' ids count.
+    pub identify: Identify,
+    /// What proves that a request comes from its sender; `None` where unsigned requests are allowed in words.
+    pub verify: Option<Verifier>,
+    /// What becomes of geometries that are not valid.
+    pub invalid: Invalid,
+    /// Where its events go.
+    pub sinks: Arc<[Arc<str>]>,
+    /// At most so many features in one request.
+    pub features_max: usize,
+    /// Keyers that are not in use, with their memory.
+    keyers: Keyers,
+}
+
+#[derive(Default)]
+struct Keyers(Mutex<Vec<Keyer>>);
+
+impl Source {
+    /// A source with this policy, delivering to `sinks`; unsigned, until `verify` is set.
+    pub fn new(name: &str, policy: Policy, sinks: &[String]) -> geonce_key::Result<Source> {
+        let first = Keyer::new(&policy)?;
+        Ok(Source {
+            name: name.into(),
+            policy,
+            identify: Identify::Auto,
+            verify: None,
+            invalid: Invalid::Reject,
+            sinks: sinks.iter().map(|sink| Arc::from(sink.as_str())).collect(),
+            features_max: FEATURES_MAX,
+            keyers: Keyers(Mutex::new(vec![first])),
+        })
+    }
+
+    /// Lends a keyer. One that a panic has interrupted is not taken back.
+    fn with_keyer<T>(&self, run: impl FnOnce(&mut Keyer) -> T) -> Result<T, Fault> {
+        let free = self.keyers.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut keyer = match free {
+            Some(keyer) => keyer,
+            None => Keyer::new(&self.policy).map_err(|error| Fault::from(&error))?,
+        };
+        let result = run(&mut keyer);
+        self.keyers.0.lock().unwrap_or_else(PoisonError::into_inner).push(keyer);
+        Ok(result)
+    }
+}
+
+/// Features in one request, unless a source says otherwise.
+pub const FEATURES_MAX: usize = 100_000;
+
+/// What arrived.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The body, inflated.
+    pub body: Bytes,
+    /// How it is divided into features.
+    pub format: Format,
+    /// The sender's id for it, where that counts.
+    pub delivery: Option<DeliveryId>,
+}
+
+/// Why a feature, or a whole request, is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Which sort of reason.
+    pub class: Class,
+    /// A stable code.
+    pub code: String,
+    /// Where, as a JSON pointer.
+    pub pointer: String,
+    /// One sentence for people.
+    pub message: String,
+    /// What would mend it.
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    fn new(class: Class, code: &str, message: impl Into<String>) -> Fault {
+        Fault { class, code: code.to_owned(), pointer: String::new(), message: message.into(), hint: None }
+    }
+
+    fn into_cause(self) -> Cause {
+        Cause { class: self.class, code: self.code, pointer: self.pointer, message: self.message }
+    }
+}
+
+impl From<&geonce_key::Error> for Fault {
+    fn from(error: &geonce_key::Error) -> Fault {
+        let Cause { class, code, pointer, message } = error.into();
+        Fault { class, code, pointer, message, hint: error.hint_text().map(str::to_owned) }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self.message, self.code)
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    /// Whether it could hold several features: a collection, lines, a sequence.
+    pub several: bool,
+    /// What became of each feature, in order.
+    pub features: Vec<FeatureReceipt>,
+    /// Time spent on keys.
+    pub keying: Duration,
+    /// Time spent in the store.
+    pub storing: Duration,
+}
+
+/// What became of one feature.
+#[derive(Clone, Debug)]
+pub enum FeatureReceipt {
+    /// Recorded.
+    Accepted {
+        /// Its id.
+        event: EventId,
+        /// Its key.
+        key: Fingerprint,
+        /// What is odd about it.
+        warnings: Vec<Warning>,
+    },
+    /// Known already.
+    Duplicate {
+        /// The event it is a duplicate of.
+        of: EventId,
+        /// Its key.
+        key: Fingerprint,
+        /// Where that event is.
+        state: State,
+        /// What became of it, once done.
+        outcome: Option<Outcome>,
+        /// Whether the content differs outside the identity.
+        drift: bool,
+        /// Whether this delivery revived it.
+        revived: bool,
+    },
+    /// Known id, other content: kept as dead.
+    Conflict {
+        /// The dead record.
+        event: EventId,
+        /// The event that holds the id.
+        of: EventId,
+        /// The key both have.
+        key: Fingerprint,
+    },
+    /// Refused. Where others of the request were taken, it is kept as dead.
+    Refused {
+        /// Why.
+        fault: Fault,
+        /// Its line, or its number in the collection, from 1.
+        line: u64,
+        /// The dead record.
+        kept: Option<EventId>,
+    },
+}
+
+/// Why a request came to nothing. Nothing was recorded, or (a store that fails) nothing is known to be.
+#[derive(Debug)]
+pub enum Refused {
+    /// It cannot be read, or holds too much.
+    Payload(Fault),
+    /// The store failed.
+    Store(Error),
+}
+
+/// Takes requests in.
+pub struct Intake {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    ids: Ids,
+}
+
+impl Intake {
+    /// Records into `store`.
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Intake {
+        Intake { store, clock, ids: Ids::new() }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Splits, keys and records what arrived. What this returns is durable.
+    pub async fn receive(&self, source: &Arc<Source>, arrival: Arrival) -> Result<Receipt, Refused> {
+        let watch = Stopwatch::start();
+        let now = self.clock.now();
+        let read = if arrival.body.len() <= INLINE_BYTES_MAX {
+            read::read(source, &arrival, now)
+        } else {
+            let (source, arrival) = (Arc::clone(source), arrival);
+            let task = tokio::task::spawn_blocking(move || read::read(&source, &arrival, now));
+            task.await.unwrap_or_else(|_| Err(Fault::new(Class::Internal, "internal", "reading the request failed")))
+        };
+        let read = read.map_err(|fault| self.refuse_whole(source, fault))?;
+        let keying = watch.elapsed();
+        let mut receipt = self.record(source, read, now).await?;
+        receipt.keying = keying;
+        receipt.storing = watch.elapsed().saturating_sub(keying);
+        Ok(receipt)
+    }
+
+    fn refuse_whole(&self, source: &Source, fault: Fault) -> Refused {
+        self.store.refuse(vec![Refusal { source: Arc::clone(&source.name), code: fault.code.clone() }]);
+        Refused::Payload(fault)
+    }
+
+    async fn record(&self, source: &Source, read: read::Read, now: Timestamp) -> Result<Receipt, Refused> {
+        let several = read.several;
+        if read.features.iter().all(|feature| feature.keyed.is_err()) {
+            return Ok(self.refuse_all(source, read));
+        }
+        let mut events = Vec::with_capacity(read.features.len());
+        let mut rest = Vec::with_capacity(read.features.len());
+        for feature in read.features {
+            let id = self.ids.next(now);
+            let (key, after) = match feature.keyed {
+                Ok(keyed) => {
+                    let refused = keyed.invalid.clone().map(|fault| (fault, feature.line));
+                    let admission = match keyed.invalid {
+                        Some(fault) => Admission::Dead(fault.into_cause(), Arc::clone(&source.sinks)),
+                        None => Admission::Deliver(Arc::clone(&source.sinks)),
+                    };
+                    let key = (keyed.key, keyed.aliases, keyed.spatial, keyed.content, admission);
+                    (key, After { id, key: keyed.key, warnings: keyed.warnings, refused })
+                }
+                Err(fault) => {
+                    let key = read::refused_key(&source.policy.scope, &feature.payload);
+                    let admission = Admission::Dead(fault.clone().into_cause(), Arc::clone(&source.sinks));
+                    let after = After { id, key, warnings: Vec::new(), refused: Some((fault, feature.line)) };
+                    ((key, Vec::new(), Vec::new(), *key.digest(), admission), after)
+                }
+            };
+            let (key, aliases, spatial, content, admission) = key;
+            rest.push(after);
+            events.push(NewEvent {
+                id,
+                source: Arc::clone(&source.name),
+                key,
+                aliases,
+                spatial,
+                content,
+                form: feature.form,
+                crs: feature.crs,
+                payload: feature.payload,
+                admission,
+            });
+        }
+        let verdicts = self.store.accept(events, now).await.map_err(Refused::Store)?;
+        if verdicts.len() != rest.len() {
+            let message = format!("recording {} events: the store gave {} verdicts", rest.len(), verdicts.len());
+            return Err(Refused::Store(Error::new(Kind::Internal, message)));
+        }
+        let features = rest.into_iter().zip(verdicts).map(|(after, verdict)| after.receipt(verdict)).collect();
+        Ok(Receipt { several, features, keying: Duration::ZERO, storing: Duration::ZERO })
+    }
+
+    fn refuse_all(&self, source: &Source, read: read::Read) -> Receipt {
+        let mut refusals = Vec::with_capacity(read.features.len());
+        let mut features = Vec::with_capacity(read.features.len());
+        for feature in read.features {
+            if let Err(fault) = feature.keyed {
+                refusals.push(Refusal { source: Arc::clone(&source.name), code: fault.code.clone() });
+                features.push(FeatureReceipt::Refused { fault, line: feature.line, kept: None });
+            }
+        }
+        self.store.refuse(refusals);
+        Receipt { several: read.several, features, keying: Duration::ZERO, storing: Duration::ZERO }
+    }
+}
+
+/// What is needed of a feature once its verdict is known.
+struct After {
+    id: EventId,
+    key: Fingerprint,
+    warnings: Vec<Warning>,
+    refused: Option<(Fault, u64)>,
+}
+
+impl After {
+    fn receipt(self, verdict: Verdict) -> FeatureReceipt {
+        let After { id, key, warnings, refused } = self;
+        if let Some((fault, line)) = refused {
+            let kept = Some(match verdict {
+                Verdict::Accepted => id,
+                Verdict::Duplicate { of, .. } => of,
+                Verdict::Conflict { event, .. } => event,
+            });
+            return FeatureReceipt::Refused { fault, line, kept };
+        }
+        match verdict {
+            Verdict::Accepted => FeatureReceipt::Accepted { event: id, key, warnings },
+            Verdict::Duplicate { of, state, outcome, drift, revived } => {
+                FeatureReceipt::Duplicate { of, key, state, outcome, drift, revived }
+            }
+            Verdict::Conflict { event, of } => FeatureReceipt::Conflict { event, of, key },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

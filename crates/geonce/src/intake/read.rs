@@ -1,0 +1,189 @@
+//! Divides a body into features and makes the key of each.
+
+use super::{Arrival, DeliveryId, Fault, Invalid, Source, VERSION_AHEAD_MAX};
+use crate::clock::Timestamp;
+use crate::event::Class;
+use bytes::Bytes;
+use geonce_key::split::{self, Format, Splitter};
+use geonce_key::{Delivery, Fingerprint, Form, Input, Keyer, Version, Warning, validity};
+use sha2::{Digest, Sha256};
+
+/// A request's features.
+pub(super) struct Read {
+    pub(super) several: bool,
+    pub(super) features: Vec<Found>,
+}
+
+/// A feature, keyed or refused.
+pub(super) struct Found {
+    pub(super) line: u64,
+    pub(super) form: Form,
+    pub(super) crs: Option<u32>,
+    pub(super) payload: Bytes,
+    pub(super) keyed: Result<Known, Fault>,
+}
+
+/// What a feature is known by.
+pub(super) struct Known {
+    pub(super) key: Fingerprint,
+    pub(super) aliases: Vec<Fingerprint>,
+    pub(super) spatial: Vec<Fingerprint>,
+    pub(super) content: [u8; 32],
+    pub(super) warnings: Vec<Warning>,
+    /// Set where the geometry is not valid and the source keeps such features as dead.
+    pub(super) invalid: Option<Fault>,
+}
+
+/// Divides and keys. A fault means that the request as a whole cannot be read.
+pub(super) fn read(source: &Source, arrival: &Arrival, now: Timestamp) -> Result<Read, Fault> {
+    source.with_keyer(|keyer| {
+        let mut reading = Reading { source, arrival, now, keyer, features: Vec::new() };
+        let several = reading.run()?;
+        Ok(Read { several, features: reading.features })
+    })?
+}
+
+/// The key under which a refused payload is kept: the same bytes are kept once.
+pub(super) fn refused_key(scope: &str, payload: &[u8]) -> Fingerprint {
+    let mut hash = Sha256::new();
+    hash.update(b"geonce refused\0");
+    hash.update(u64::try_from(scope.len()).unwrap_or(u64::MAX).to_be_bytes());
+    hash.update(scope.as_bytes());
+    hash.update(payload);
+    Fingerprint::from_digest(hash.finalize().into(), false)
+}
+
+struct Reading<'a> {
+    source: &'a Source,
+    arrival: &'a Arrival,
+    now: Timestamp,
+    keyer: &'a mut Keyer,
+    features: Vec<Found>,
+}
+
+impl Reading<'_> {
+    /// Whether the request could hold several features.
+    fn run(&mut self) -> Result<bool, Fault> {
+        let arrival = self.arrival;
+        if arrival.body.is_empty() {
+            return Err(Fault::new(Class::Schema, "json_incomplete", "the body is empty"));
+        }
+        let envelope = self.source.policy.feature.is_some();
+        // One document is the usual request, and needs no copy.
+        if arrival.format == Format::Json {
+            return self.document(1, Form::Json, arrival.body.clone(), envelope);
+        }
+        let mut splitter = Splitter::new(arrival.format, envelope, &self.source.policy.limits);
+        splitter.feed(&arrival.body);
+        splitter.finish();
+        let mut several = matches!(arrival.format, Format::Lines | Format::Sequence);
+        while let Some(found) = splitter.next() {
+            let item = found.map_err(|broken| at_line(Fault::from(&broken.error), broken.line))?;
+            if item.pointer.is_empty() {
+                let payload = Bytes::copy_from_slice(splitter.bytes(&item));
+                several |= self.document(item.line, item.form, payload, envelope)?;
+            } else {
+                // The splitter met a collection whose coordinate system may follow: all of it is here, so read it so.
+                return self.document(1, Form::Json, arrival.body.clone(), envelope);
+            }
+        }
+        if self.features.is_empty() {
+            return Err(Fault::new(Class::Schema, "json_incomplete", "the body holds no feature"));
+        }
+        Ok(several || self.features.len() > 1)
+    }
+
+    /// A feature, or a collection of them.
+    fn document(&mut self, line: u64, form: Form, payload: Bytes, envelope: bool) -> Result<bool, Fault> {
+        let limits = &self.source.policy.limits;
+        let collection = match form {
+            Form::Json if !envelope => split::collection_in(&payload, limits).map_err(|error| Fault::from(&error))?,
+            _ => None,
+        };
+        let Some(mut splitter) = collection else {
+            self.feature(line, form, None, payload)?;
+            return Ok(false);
+        };
+        while let Some(found) = splitter.next() {
+            let item = found.map_err(|broken| at_line(Fault::from(&broken.error), broken.line))?;
+            // A slice would keep the whole body in memory as long as one of its features waits.
+            let feature = Bytes::copy_from_slice(splitter.bytes(&item));
+            let crs = splitter.collection().crs;
+            let before = self.features.len();
+            self.feature(item.line, item.form, crs, feature)?;
+            for found in &mut self.features[before..] {
+                if let Err(fault) = &mut found.keyed {
+                    fault.pointer.insert_str(0, &item.pointer);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn feature(&mut self, line: u64, form: Form, crs: Option<u32>, payload: Bytes) -> Result<(), Fault> {
+        let index = self.features.len();
+        if index >= self.source.features_max {
+            let message = format!("more than {} features in one request", self.source.features_max);
+            let fault = Fault::new(Class::Schema, "limit_features", message);
+            return Err(Fault { hint: Some("send them in several requests".to_owned()), ..fault });
+        }
+        let keyed = self.key(Input { form, bytes: &payload, crs }, index);
+        self.features.push(Found { line, form, crs, payload, keyed });
+        Ok(())
+    }
+
+    fn key(&mut self, input: Input<'_>, index: usize) -> Result<Known, Fault> {
+        let fault = |error: geonce_key::Error| Fault::from(&error);
+        let keyed = self.keyer.key(input).map_err(fault)?;
+        self.check_version()?;
+        let invalid = match (self.find_invalid(), self.source.invalid) {
+            (Some(fault), Invalid::Reject) => return Err(fault),
+            (found, _) => found,
+        };
+        let content = *self.keyer.content(input, &keyed).map_err(fault)?.digest();
+        let warnings = keyed.warnings;
+        let Some(DeliveryId { by, id }) = &self.arrival.delivery else {
+            let (key, aliases) = (keyed.fingerprint, keyed.aliases);
+            return Ok(Known { key, aliases, spatial: Vec::new(), content, warnings, invalid });
+        };
+        let policy = &self.source.policy;
+        let delivery = Delivery { by, id, index: index as u64 };
+        let key = delivery.fingerprint(&policy.scope, policy.key_secret.as_ref()).map_err(fault)?;
+        let mut spatial = vec![keyed.fingerprint];
+        spatial.extend(keyed.aliases);
+        Ok(Known { key, aliases: Vec::new(), spatial, content, warnings, invalid })
+    }
+
+    fn check_version(&self) -> Result<(), Fault> {
+        let Some(Version::Time { seconds, .. }) = self.keyer.version() else { return Ok(()) };
+        let limit = self.now.plus(VERSION_AHEAD_MAX);
+        if seconds.saturating_mul(1_000) <= limit.millis() {
+            return Ok(());
+        }
+        let message = "the version is more than a day ahead of this gateway's clock";
+        let pointer = self.source.policy.version.as_ref().map_or("", |pointer| pointer.as_str());
+        Err(Fault {
+            pointer: pointer.to_owned(),
+            hint: Some("one wrong clock would keep every later version out".to_owned()),
+            ..Fault::new(Class::Schema, "version_future", message)
+        })
+    }
+
+    /// What is wrong with the geometry, where it can be read and yet encloses nothing sensible.
+    fn find_invalid(&self) -> Option<Fault> {
+        let shape = self.keyer.delivered_shape()?;
+        let report = validity::check(shape, &self.source.policy.limits);
+        let problem = report.problems.first()?;
+        let message = format!("the geometry is not valid: {}", problem.code.as_str().replace('_', " "));
+        Some(Fault {
+            pointer: format!("/geometry{}", problem.pointer),
+            hint: Some("invalid = \"dead\" keeps such features for repair".to_owned()),
+            ..Fault::new(Class::Geometry, problem.code.as_str(), message)
+        })
+    }
+}
+
+fn at_line(fault: Fault, line: u64) -> Fault {
+    let message = format!("line {line}: {}", fault.message);
+    Fault { message, ..fault }
+}

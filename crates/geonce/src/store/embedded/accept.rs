@@ -1,0 +1,228 @@
+//! Recording events, or telling what is known about them.
+
+use super::claims::Key;
+use super::failure::Attempt;
+use super::group::{Group, Tally};
+use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN};
+use super::work::revive;
+use crate::clock::Timestamp;
+use crate::event::{Cause, Class, Outcome, State};
+use crate::store::{Admission, NewEvent, Verdict};
+use geonce_key::Fingerprint;
+use rusqlite::{OptionalExtension, params};
+use sha2::{Digest, Sha256};
+
+/// What the digest of a conflicting content begins with, so that it is no key of anything else.
+const CONFLICT_PREFIX: &[u8] = b"geonce conflict 1\0";
+
+/// Code and counter of a delivery id that comes with other content.
+const CONFLICT: (&str, Tally) = ("conflict", Tally::Conflict);
+/// Code and counter of one key with two fingerprints.
+const COLLISION: (&str, Tally) = ("collision", Tally::Collision);
+
+/// Records a batch in the transaction of `group`.
+pub(super) fn accept(group: &mut Group<'_>, batch: &[NewEvent], now: Timestamp) -> Attempt<Vec<Verdict>> {
+    batch.iter().map(|event| accept_one(group, event, now)).collect()
+}
+
+fn accept_one(group: &mut Group<'_>, event: &NewEvent, now: Timestamp) -> Attempt<Verdict> {
+    let source = group.source(&event.source)?;
+    for fingerprint in std::iter::once(&event.key).chain(&event.aliases) {
+        let Some(holder) = group.holder(Key(fingerprint.key()))? else {
+            continue;
+        };
+        if holder.id == event.id {
+            return Ok(Verdict::Accepted);
+        }
+        if !holder.digests.iter().any(|known| known.digest() == fingerprint.digest()) {
+            return clash(group, event, source, &holder, COLLISION, now);
+        }
+        if contradicts(event, &holder) {
+            return clash(group, event, source, &holder, CONFLICT, now);
+        }
+        return repeat(group, event, source, &holder, now);
+    }
+    record(group, event, source, None, now)
+}
+
+/// Whether a known delivery id comes with content that shares no spatial fingerprint with what came first.
+fn contradicts(event: &NewEvent, holder: &EventRow) -> bool {
+    let shares = |mine: &Fingerprint| holder.spatial.contains(mine) || holder.digests.contains(mine);
+    !event.spatial.is_empty() && !event.spatial.iter().any(shares)
+}
+
+/// A duplicate: counted, and where its event died of something that time may mend, revived.
+fn repeat(
+    group: &mut Group<'_>,
+    event: &NewEvent,
+    source: i64,
+    holder: &EventRow,
+    now: Timestamp,
+) -> Attempt<Verdict> {
+    let drift = holder.content != event.content;
+    count_repeat(group, source, holder)?;
+    if drift {
+        group.count(source, Tally::Drift, 1);
+    }
+    let transient = holder.cause.as_ref().is_some_and(|cause| cause.class.is_transient());
+    let revived = holder.state == DEAD && transient && revive(group, holder, now)?;
+    if revived {
+        group.count(holder.source, Tally::Revived, 1);
+    }
+    let (state, outcome) = match holder.state {
+        DONE => (State::Done, holder.outcome),
+        DEAD if !revived => (State::Dead, None),
+        _ => (open_state(group, holder)?, None),
+    };
+    Ok(Verdict::Duplicate { of: holder.id, state, outcome, drift, revived })
+}
+
+fn count_repeat(group: &mut Group<'_>, source: i64, holder: &EventRow) -> Attempt<()> {
+    group.count(source, Tally::Received, 1);
+    group.count(source, Tally::Duplicate, 1);
+    let mut statement =
+        group.connection.prepare_cached("UPDATE event SET duplicates = duplicates + 1 WHERE id = ?1")?;
+    statement.execute([holder.id.to_bytes()])?;
+    Ok(())
+}
+
+fn open_state(group: &Group<'_>, holder: &EventRow) -> Attempt<State> {
+    let mut statement =
+        group.connection.prepare_cached("SELECT 1 FROM work WHERE event = ?1 AND token IS NOT NULL LIMIT 1")?;
+    let leased = statement.query_row([holder.id.to_bytes()], |_| Ok(())).optional()?.is_some();
+    Ok(if leased { State::Leased } else { State::Ready })
+}
+
+/// Same id or key, other content: recorded as dead under a key of its own, once for each content.
+fn clash(
+    group: &mut Group<'_>,
+    event: &NewEvent,
+    source: i64,
+    holder: &EventRow,
+    (code, tally): (&str, Tally),
+    now: Timestamp,
+) -> Attempt<Verdict> {
+    let mut digest = Sha256::new();
+    digest.update(CONFLICT_PREFIX);
+    digest.update(event.key.digest());
+    digest.update(event.content);
+    let key = Fingerprint::from_digest(digest.finalize().into(), event.key.is_secret());
+    if let Some(known) = group.holder(Key(key.key()))? {
+        if known.id != event.id {
+            count_repeat(group, source, &known)?;
+        }
+        return Ok(Verdict::Conflict { event: known.id, of: holder.id });
+    }
+    let message = match code {
+        "collision" => format!("{} is known by the same key, but not by the same fingerprint", holder.id),
+        _ => format!("{} came under the same id with other content", holder.id),
+    };
+    let cause = Cause::new(Class::Conflict, code, message);
+    record(group, event, source, Some((key, cause)), now)?;
+    group.count(source, tally, 1);
+    Ok(Verdict::Conflict { event: event.id, of: holder.id })
+}
+
+/// A new event: its record, payload, claims, work and counts.
+fn record(
+    group: &mut Group<'_>,
+    event: &NewEvent,
+    source: i64,
+    clash: Option<(Fingerprint, Cause)>,
+    now: Timestamp,
+) -> Attempt<Verdict> {
+    let (admitted, sinks) = match &event.admission {
+        Admission::Deliver(sinks) => (None, sinks),
+        Admission::Dead(cause, sinks) => (Some(cause), sinks),
+    };
+    let cause = clash.as_ref().map(|(_, cause)| cause).or(admitted);
+    let (keys, aliases) = match &clash {
+        Some((key, _)) => (key, [].as_slice()),
+        None => (&event.key, event.aliases.as_slice()),
+    };
+    let state = match cause {
+        Some(_) => DEAD,
+        // Nothing is to be delivered anywhere.
+        None if sinks.is_empty() => DONE,
+        None => OPEN,
+    };
+    if !insert(group, event, source, state, (keys, aliases), cause, now)? {
+        return Ok(Verdict::Accepted);
+    }
+    for fingerprint in std::iter::once(keys).chain(aliases) {
+        group.claim(Key(fingerprint.key()), event.id.to_bytes())?;
+    }
+    let due = if state == DEAD { NEVER } else { now.millis() };
+    let cause_text = cause.map(row::write_cause);
+    for sink in sinks.iter() {
+        let sink = group.sink(sink)?;
+        let mut statement = group
+            .connection
+            .prepare_cached("INSERT OR IGNORE INTO work(event, sink, due, cause) VALUES (?1, ?2, ?3, ?4)")?;
+        statement.execute(params![event.id.to_bytes(), sink, due, cause_text])?;
+    }
+    group.count(source, Tally::Received, 1);
+    group.count(source, Tally::Keys, 1 + row::number(aliases.len()));
+    match state {
+        DEAD => group.count(source, Tally::Dead, 1),
+        DONE => {
+            group.count(source, Tally::Applied, 1);
+            group.count(source, Tally::Done, 1);
+        }
+        _ => {
+            group.count(source, Tally::Waiting, 1);
+            group.effects.changed = true;
+        }
+    }
+    Ok(Verdict::Accepted)
+}
+
+/// Writes record and payload; `false` if the id is there already, that is, its answer was lost.
+fn insert(
+    group: &mut Group<'_>,
+    event: &NewEvent,
+    source: i64,
+    state: i64,
+    (key, aliases): (&Fingerprint, &[Fingerprint]),
+    cause: Option<&Cause>,
+    now: Timestamp,
+) -> Attempt<bool> {
+    let (mut digests, mut spatial) = (Vec::with_capacity(66), Vec::new());
+    row::write_fingerprints(std::iter::once(key).chain(aliases), &mut digests);
+    row::write_fingerprints(&event.spatial, &mut spatial);
+    let form = row::form_number(event.form);
+    let crs = event.crs.map(i64::from);
+    let sum = row::event_sum(event.id, source, now.millis(), form, crs, &digests, &spatial, &event.content);
+    let settled = (state != OPEN).then_some(now.millis());
+    let outcome = (state == DONE).then_some(row::outcome_number(Outcome::Applied));
+    let mut body = None;
+    if state != DONE || group.options.keep_payload {
+        let mut statement = group.connection.prepare_cached("INSERT INTO body(payload, sum) VALUES (?1, ?2)")?;
+        body = Some(statement.insert(params![&event.payload[..], row::payload_sum(event.id, &event.payload)])?);
+    }
+    let mut statement = group.connection.prepare_cached(
+        "INSERT OR IGNORE INTO event(id, source, state, outcome, received, settled, form, crs, body, digests, spatial, \
+         content, cause, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+    )?;
+    let spatial = (!spatial.is_empty()).then_some(spatial);
+    let inserted = statement.execute(params![
+        event.id.to_bytes(),
+        source,
+        state,
+        outcome,
+        now.millis(),
+        settled,
+        form,
+        crs,
+        body,
+        digests,
+        spatial,
+        event.content,
+        cause.map(row::write_cause),
+        sum
+    ])?;
+    if inserted == 0 {
+        group.connection.prepare_cached("DELETE FROM body WHERE number = ?1")?.execute([body])?;
+    }
+    Ok(inserted == 1)
+}

@@ -1,0 +1,209 @@
+//! Compares the store with itself: SQLite's own check, records against work, payloads, claims and books.
+
+use super::failure::{Attempt, Failure};
+use super::group::TALLIES;
+use super::read::{counters, ledger_fields};
+use super::row::{DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, number};
+use super::work::payload;
+use crate::store::Ledger;
+use rusqlite::{Connection, params};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The most problems that are listed.
+const PROBLEMS_MAX: usize = 100;
+/// Work due later than this after its event came in was not written by a gateway: ten years.
+const DUE_MILLIS_MAX: i64 = 10 * 366 * 24 * 3_600_000;
+
+#[derive(Default)]
+struct Findings {
+    problems: Vec<String>,
+    left_out: usize,
+}
+
+impl Findings {
+    fn add(&mut self, problem: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Notes damage; other failures stop the audit.
+    fn note(&mut self, result: Attempt<()>) -> Attempt<()> {
+        match result {
+            Err(Failure::Damaged(what)) => {
+                self.add(what);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Looks at everything in one snapshot. Problems in words.
+pub(super) fn audit(connection: &Connection) -> Attempt<Vec<String>> {
+    let mut findings = Findings::default();
+    structure(connection, &mut findings)?;
+    if findings.problems.is_empty() {
+        let mut seen = HashMap::new();
+        records(connection, &mut findings, &mut seen)?;
+        work(connection, &mut findings)?;
+        claims(connection, &mut findings)?;
+        books(connection, &mut findings, &seen)?;
+    }
+    if findings.left_out > 0 {
+        findings.problems.push(format!("and {} more", findings.left_out));
+    }
+    Ok(findings.problems)
+}
+
+fn structure(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
+    let mut statement = connection.prepare(&format!("PRAGMA integrity_check({PROBLEMS_MAX})"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let line: String = row.get(0)?;
+        if line != "ok" {
+            findings.add(line);
+        }
+    }
+    Ok(())
+}
+
+/// Counts of records by source: those of each state, and keys.
+type Seen = HashMap<i64, [i64; 4]>;
+
+fn records(connection: &Connection, findings: &mut Findings, seen: &mut Seen) -> Attempt<()> {
+    let mut statement = connection.prepare(&format!("SELECT {EVENT_COLUMNS} FROM event e ORDER BY e.id"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let checked = EventRow::read(row).and_then(|event| {
+            let counts = seen.entry(event.source).or_default();
+            counts[usize::try_from(event.state).unwrap_or(0)] += 1;
+            counts[3] += number(event.digests.len());
+            record(connection, &event, findings)
+        });
+        findings.note(checked)?;
+    }
+    let strays: i64 = connection.query_row(
+        "SELECT count(*) FROM body WHERE number NOT IN (SELECT body FROM event WHERE body IS NOT NULL)",
+        [],
+        |row| row.get(0),
+    )?;
+    if strays > 0 {
+        findings.add(format!("{strays} payloads belong to no event"));
+    }
+    Ok(())
+}
+
+fn record(connection: &Connection, event: &EventRow, findings: &mut Findings) -> Attempt<()> {
+    let id = event.id;
+    payload(connection, event)?;
+    let (mut open, mut dead) = (0, 0);
+    let mut statement = connection.prepare_cached("SELECT due FROM work WHERE event = ?1")?;
+    let mut rows = statement.query([id.to_bytes()])?;
+    while let Some(row) = rows.next()? {
+        match row.get::<_, i64>(0)? {
+            NEVER => dead += 1,
+            due if due > event.received.millis().saturating_add(DUE_MILLIS_MAX) => {
+                open += 1;
+                findings.add(format!("{id} is due in the far future"));
+            }
+            _ => open += 1,
+        }
+    }
+    let fits = match event.state {
+        OPEN => open > 0 && event.settled.is_none(),
+        DONE => open + dead == 0 && event.settled.is_some() && event.outcome.is_some(),
+        _ => open == 0 && event.settled.is_some() && event.cause.is_some(),
+    };
+    if !fits {
+        findings.add(format!("the state of {id} does not fit its work ({open} open, {dead} dead)"));
+    }
+    if event.state != DONE && event.body.is_none() {
+        findings.add(format!("{id} is not done, but its payload is gone"));
+    }
+    Ok(())
+}
+
+fn work(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
+    let strays: i64 = connection.query_row(
+        "SELECT count(*) FROM work WHERE NOT EXISTS (SELECT 1 FROM event WHERE id = work.event) \
+         OR NOT EXISTS (SELECT 1 FROM sink WHERE number = work.sink)",
+        [],
+        |row| row.get(0),
+    )?;
+    if strays > 0 {
+        findings.add(format!("{strays} entries of the queue have no event or no sink"));
+    }
+    Ok(())
+}
+
+/// Every key of every event must be claimed for it; each segment must hold as many keys as it says.
+fn claims(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
+    // A temporary index of the log would be a write: the log is short enough to be held.
+    let mut log: HashMap<[u8; 16], [u8; 16]> = HashMap::new();
+    let mut statement = connection.prepare("SELECT key, event FROM claim ORDER BY seq")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        log.insert(row.get(0)?, row.get(1)?);
+    }
+    let mut statement = connection.prepare(&format!("SELECT {EVENT_COLUMNS} FROM event e"))?;
+    let mut find = connection.prepare(
+        "SELECT 1 FROM segment CROSS JOIN sealed ON sealed.segment = segment.number AND sealed.key = ?1 \
+         WHERE sealed.event = ?2",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let Ok(event) = EventRow::read(row) else {
+            continue;
+        };
+        for fingerprint in &event.digests {
+            let (key, id) = (fingerprint.key(), event.id.to_bytes());
+            if log.get(&key) != Some(&id) && !find.exists(params![key, id])? {
+                findings.add(format!("a key of {} is not claimed for it", event.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The law for each source, and the counters that can be compared with records.
+fn books(connection: &Connection, findings: &mut Findings, seen: &Seen) -> Attempt<()> {
+    let mut by_source: BTreeMap<Arc<str>, HashMap<String, i64>> = BTreeMap::new();
+    for (source, name, value) in counters(connection)? {
+        if value < 0 {
+            findings.add(format!("{source}: {name} is below zero"));
+        }
+        by_source.entry(source).or_default().insert(name, value);
+    }
+    let numbers = super::read::names(connection, "source")?;
+    for (source, counts) in by_source {
+        let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+        let mut ledger = Ledger::default();
+        for (name, field) in TALLIES.iter().zip(ledger_fields(&mut ledger)) {
+            *field = u64::try_from(count(name)).unwrap_or(0);
+        }
+        if ledger.difference() != 0 {
+            findings.add(format!("{source}: the books are off by {}", ledger.difference()));
+        }
+        let refused: i64 = counts.iter().filter(|(name, _)| name.starts_with("refused:")).map(|(_, value)| value).sum();
+        if refused != count("refused") {
+            findings.add(format!("{source}: refused is {}, but {refused} by code", count("refused")));
+        }
+        let records = numbers.number(&source).and_then(|number| seen.get(&number)).copied().unwrap_or_default();
+        let pairs = [
+            ("waiting", records[usize::try_from(OPEN).unwrap_or(0)]),
+            ("done", records[usize::try_from(DONE).unwrap_or(0)]),
+            ("dead", records[usize::try_from(DEAD).unwrap_or(0)]),
+            ("keys", records[3]),
+        ];
+        for (name, found) in pairs {
+            if count(name) != found {
+                findings.add(format!("{source}: {name} is {}, but there are {found}", count(name)));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! What one transaction does, and what is taken over into memory once it is committed.
+//!
+//! Requests of a group see each other's claims, names and counts through the [`Group`]; if the transaction fails, the
+//! group is dropped and memory is as it was.
+
+use super::claims::{Claims, Key, KeyMap, Step};
+use super::failure::{Attempt, damaged};
+use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Names};
+use crate::event::{EventId, Outcome};
+use crate::store::Options;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+/// What is counted for each source: the fields of a ledger, and how many records and keys there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tally {
+    Received,
+    Refused,
+    Duplicate,
+    Applied,
+    Stale,
+    Near,
+    Repaired,
+    Dead,
+    Purged,
+    Waiting,
+    Conflict,
+    Drift,
+    Collision,
+    Revived,
+    /// Records of events that are done.
+    Done,
+    /// Keys that are remembered.
+    Keys,
+}
+
+/// The names of the tallies in the store, in their order.
+pub(super) const TALLIES: [&str; 16] = [
+    "received", "refused", "duplicate", "applied", "stale", "near", "repaired", "dead", "purged", "waiting", "conflict",
+    "drift", "collision", "revived", "done", "keys",
+];
+
+/// What the name of a counter of refused events begins with; the code follows.
+pub(super) const REFUSED_PREFIX: &str = "refused:";
+
+impl Tally {
+    /// Where an outcome is counted.
+    pub(super) const fn of(outcome: Outcome) -> Tally {
+        match outcome {
+            Outcome::Applied => Tally::Applied,
+            Outcome::Stale => Tally::Stale,
+            Outcome::Near => Tally::Near,
+            Outcome::Repaired => Tally::Repaired,
+        }
+    }
+}
+
+/// Names that are known to be in the store.
+#[derive(Clone, Default)]
+pub(super) struct Known {
+    pub(super) sources: Names,
+    pub(super) sinks: Names,
+}
+
+/// A transaction in progress.
+pub(super) struct Group<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) options: &'a Options,
+    /// The claims as committed; a tool has none.
+    pub(super) claims: Option<&'a Claims>,
+    pub(super) effects: Effects,
+}
+
+/// What memory takes over after the commit.
+pub(super) struct Effects {
+    pub(super) known: Known,
+    /// Claims of this group.
+    pub(super) claimed: KeyMap,
+    pub(super) next_seq: i64,
+    /// A segment that is gone.
+    pub(super) dropped: Option<i64>,
+    pub(super) step: Option<Step>,
+    /// Whether work became ready.
+    pub(super) changed: bool,
+    /// The latest time that a request gave.
+    pub(super) now: i64,
+    counts: Vec<(i64, [i64; TALLIES.len()])>,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(
+        connection: &'a Connection,
+        options: &'a Options,
+        claims: Option<&'a Claims>,
+        known: Known,
+        now: i64,
+    ) -> Group<'a> {
+        let effects = Effects {
+            known,
+            claimed: KeyMap::default(),
+            next_seq: claims.map_or(0, Claims::next_seq),
+            dropped: None,
+            step: None,
+            changed: false,
+            now,
+            counts: Vec::new(),
+        };
+        Group { connection, options, claims, effects }
+    }
+
+    /// Counts `by` more of `tally` for a source.
+    pub(super) fn count(&mut self, source: i64, tally: Tally, by: i64) {
+        let counts = &mut self.effects.counts;
+        let place = counts.iter().position(|&(known, _)| known == source).unwrap_or_else(|| {
+            counts.push((source, [0; TALLIES.len()]));
+            counts.len() - 1
+        });
+        counts[place].1[tally as usize] += by;
+    }
+
+    /// Writes the counts into the transaction.
+    pub(super) fn write_counts(&mut self, refused: &HashMap<(Arc<str>, String), u64>) -> Attempt<()> {
+        let mut by_code = Vec::new();
+        for ((source, code), &count) in refused {
+            let source = self.source(source)?;
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.count(source, Tally::Received, count);
+            self.count(source, Tally::Refused, count);
+            by_code.push((source, format!("{REFUSED_PREFIX}{code}"), count));
+        }
+        let mut statement = self.connection.prepare_cached(
+            "INSERT INTO counter(source, name, value) VALUES (?1, ?2, ?3) \
+             ON CONFLICT DO UPDATE SET value = value + excluded.value",
+        )?;
+        for (source, counts) in &self.effects.counts {
+            for (name, &by) in TALLIES.iter().zip(counts).filter(|&(_, &by)| by != 0) {
+                statement.execute(params![source, name, by])?;
+            }
+        }
+        for (source, name, by) in by_code {
+            statement.execute(params![source, name, by])?;
+        }
+        Ok(())
+    }
+
+    /// The number of a source; a new one gets one.
+    pub(super) fn source(&mut self, name: &Arc<str>) -> Attempt<i64> {
+        if let Some(number) = self.effects.known.sources.number(name) {
+            return Ok(number);
+        }
+        let number = number_of(self.connection, "source", name)?;
+        self.effects.known.sources.add(number, Arc::clone(name));
+        Ok(number)
+    }
+
+    /// The number of a sink; a new one gets one.
+    pub(super) fn sink(&mut self, name: &Arc<str>) -> Attempt<i64> {
+        if let Some(number) = self.effects.known.sinks.number(name) {
+            return Ok(number);
+        }
+        let number = number_of(self.connection, "sink", name)?;
+        self.effects.known.sinks.add(number, Arc::clone(name));
+        Ok(number)
+    }
+
+    /// The name of a source.
+    pub(super) fn source_name(&mut self, number: i64) -> Attempt<Arc<str>> {
+        if let Some(name) = self.effects.known.sources.name(number) {
+            return Ok(name);
+        }
+        let name: Option<Arc<str>> = self
+            .connection
+            .query_row("SELECT name FROM source WHERE number = ?1", [number], |row| row.get(0))
+            .optional()?;
+        let name = name.ok_or_else(|| damaged(format!("source {number} has no name")))?;
+        self.effects.known.sources.add(number, Arc::clone(&name));
+        Ok(name)
+    }
+
+    /// The record of an event.
+    pub(super) fn event(&self, id: EventId) -> Attempt<Option<EventRow>> {
+        find_event(self.connection, id)
+    }
+
+    /// Appends a claim to the log.
+    pub(super) fn claim(&mut self, key: Key, event: Bytes16) -> Attempt<()> {
+        let mut statement = self.connection.prepare_cached("INSERT INTO claim(seq, key, event) VALUES (?1, ?2, ?3)")?;
+        statement.execute(params![self.effects.next_seq, key.0, event])?;
+        self.effects.next_seq += 1;
+        self.effects.claimed.insert(key, event);
+        Ok(())
+    }
+
+    /// The event that holds a key: a claim whose event is gone does not count.
+    pub(super) fn holder(&self, key: Key) -> Attempt<Option<EventRow>> {
+        let found = |event| self.event(EventId::from_bytes(event));
+        if let Some(&event) = self.effects.claimed.get(&key)
+            && let Some(row) = found(event)?
+        {
+            return Ok(Some(row));
+        }
+        match self.claims {
+            Some(claims) => claims.find(self.connection, key, found),
+            None => Ok(None),
+        }
+    }
+}
+
+fn number_of(connection: &Connection, table: &str, name: &str) -> Attempt<i64> {
+    connection.execute(&format!("INSERT OR IGNORE INTO {table}(name) VALUES (?1)"), [name])?;
+    Ok(connection.query_row(&format!("SELECT number FROM {table} WHERE name = ?1"), [name], |row| row.get(0))?)
+}
+
+static FIND_EVENT: LazyLock<String> = LazyLock::new(|| format!("SELECT {EVENT_COLUMNS} FROM event e WHERE e.id = ?1"));
+
+/// The record of an event.
+pub(super) fn find_event(connection: &Connection, id: EventId) -> Attempt<Option<EventRow>> {
+    let mut statement = connection.prepare_cached(&FIND_EVENT)?;
+    let mut rows = statement.query([id.to_bytes()])?;
+    rows.next()?.map(EventRow::read).transpose()
+}

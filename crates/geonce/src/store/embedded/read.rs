@@ -1,0 +1,327 @@
+//! Reading: lists, counts and times, each on a connection of its own that never blocks the writer.
+
+use super::claims::{Key, find_on_disk};
+use super::failure::{Attempt, damaged};
+use super::group::{REFUSED_PREFIX, TALLIES, Tally, find_event};
+use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, Names, OPEN, bytes16, read_cause};
+use super::schema::{Place, Purpose};
+use super::select::matches;
+use super::work::payload;
+use crate::clock::Timestamp;
+use crate::error::{Error, Kind, Result};
+use crate::event::{EventId, State};
+use crate::store::{Filter, Ledger, ListRequest, Record, Status, Work};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
+
+/// The most events of one page, whatever is asked for.
+const PAGE_EVENTS_MAX: usize = 10_000;
+/// Questions that may wait for a reader.
+const WAITING_MAX: usize = 256;
+
+type Question = Box<dyn FnOnce(&Connection) + Send>;
+
+/// A thread that answers questions.
+pub(super) struct Reader {
+    questions: Option<mpsc::Sender<Question>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    /// Starts it.
+    pub(super) fn start(place: &Place) -> Attempt<Reader> {
+        let connection = place.connect(Purpose::Read)?;
+        let (sender, mut questions) = mpsc::channel::<Question>(WAITING_MAX);
+        let thread = std::thread::spawn(move || {
+            while let Some(question) = questions.blocking_recv() {
+                // One that panics loses its own answer only.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| question(&connection)));
+            }
+        });
+        Ok(Reader { questions: Some(sender), thread: Some(thread) })
+    }
+
+    /// Asks for something, in one snapshot.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        question: impl FnOnce(&Connection) -> Attempt<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let ask: Question = Box::new(move |connection| {
+            let answered = in_snapshot(connection, question).map_err(|failure| failure.explain(doing));
+            // Whoever asked may have gone.
+            let _ = reply.send(answered);
+        });
+        let gone = || Error::new(Kind::Unavailable, format!("{doing}: the store is closed"));
+        self.questions.as_ref().ok_or_else(gone)?.send(ask).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Ends the thread.
+    pub(super) fn stop(&mut self) {
+        self.questions = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Asks within one read transaction, so that all of it is of one moment.
+pub(super) fn in_snapshot<T>(
+    connection: &Connection,
+    question: impl FnOnce(&Connection) -> Attempt<T>,
+) -> Attempt<T> {
+    let transaction = connection.unchecked_transaction()?;
+    question(&transaction)
+}
+
+/// All names of a table.
+pub(super) fn names(connection: &Connection, table: &str) -> Attempt<Names> {
+    let mut names = Names::default();
+    let mut statement = connection.prepare_cached(&format!("SELECT number, name FROM {table}"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        names.add(row.get(0)?, row.get(1)?);
+    }
+    Ok(names)
+}
+
+static LIST_ALL: LazyLock<String> =
+    LazyLock::new(|| format!("SELECT {EVENT_COLUMNS} FROM event e WHERE e.id < ?1 ORDER BY e.id DESC"));
+static LIST_DEAD: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {EVENT_COLUMNS} FROM event e INDEXED BY dead WHERE e.state = 2 AND e.id < ?1 ORDER BY e.id DESC"
+    )
+});
+static LIST_OPEN: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT {EVENT_COLUMNS} FROM (SELECT DISTINCT event FROM work WHERE event < ?1 ORDER BY event DESC) w \
+         CROSS JOIN event e ON e.id = w.event WHERE e.state = 0"
+    )
+});
+
+/// A page of events, latest first.
+pub(super) fn list(connection: &Connection, request: &ListRequest) -> Attempt<Vec<Record>> {
+    let names = (names(connection, "source")?, names(connection, "sink")?);
+    let limit = request.limit.min(PAGE_EVENTS_MAX);
+    // Ids are less than this one: 48 bits of time are not all set before the year 10889.
+    let before = request.before.map_or([0xFF; 16], EventId::to_bytes);
+    let mut records = Vec::new();
+    let mut take = |event: EventRow| -> Attempt<bool> {
+        if records.len() < limit
+            && let Some(record) = record(connection, &names, &request.filter, event, request.payloads)?
+        {
+            records.push(record);
+        }
+        Ok(records.len() < limit)
+    };
+    if let Some(ids) = named(connection, &request.filter)? {
+        for id in ids.into_iter().filter(|&id| id < before) {
+            if let Some(event) = find_event(connection, EventId::from_bytes(id))? {
+                take(event)?;
+            }
+        }
+        return Ok(records);
+    }
+    let query = match request.filter.state {
+        Some(State::Dead) => &LIST_DEAD,
+        Some(State::Ready | State::Leased) => &LIST_OPEN,
+        None if request.filter.code.is_some() => &LIST_DEAD,
+        _ => &LIST_ALL,
+    };
+    let mut statement = connection.prepare_cached(query)?;
+    let mut rows = statement.query([before])?;
+    while let Some(row) = rows.next()? {
+        if !take(EventRow::read(row)?)? {
+            break;
+        }
+    }
+    Ok(records)
+}
+
+/// The events that a filter names by id or key, latest first.
+fn named(connection: &Connection, filter: &Filter) -> Attempt<Option<Vec<Bytes16>>> {
+    let mut ids = match (filter.id, filter.key) {
+        (Some(id), _) => vec![id.to_bytes()],
+        (None, Some(key)) => find_on_disk(connection, Key(key))?,
+        (None, None) => return Ok(None),
+    };
+    ids.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(Some(ids))
+}
+
+/// The record of an event, if it is one that the filter means.
+fn record(
+    connection: &Connection,
+    (sources, sinks): &(Names, Names),
+    filter: &Filter,
+    event: EventRow,
+    payloads: bool,
+) -> Attempt<Option<Record>> {
+    let unnamed = |number: i64| damaged(format!("source or sink {number} has no name"));
+    let source = sources.name(event.source).ok_or_else(|| unnamed(event.source))?;
+    if !matches(filter, &event, &source) {
+        return Ok(None);
+    }
+    let mut work = Vec::new();
+    let mut statement = connection
+        .prepare_cached("SELECT sink, due, token, attempts, lapses, cause FROM work WHERE event = ?1 ORDER BY sink")?;
+    let mut rows = statement.query([event.id.to_bytes()])?;
+    while let Some(row) = rows.next()? {
+        let (sink, due) = (row.get(0)?, row.get(1)?);
+        let state = match (due, row.get::<_, Option<i64>>(2)?) {
+            (NEVER, _) => State::Dead,
+            (_, Some(_)) => State::Leased,
+            (_, None) => State::Ready,
+        };
+        work.push(Work {
+            sink: sinks.name(sink).ok_or_else(|| unnamed(sink))?,
+            state,
+            due: Timestamp::from_millis(due),
+            attempts: row.get(3)?,
+            lapses: row.get(4)?,
+            cause: read_cause(row.get_ref(5)?)?,
+        });
+    }
+    let state = match event.state {
+        OPEN if work.iter().any(|work| work.state == State::Leased) => State::Leased,
+        OPEN => State::Ready,
+        DONE => State::Done,
+        _ => State::Dead,
+    };
+    if filter.state.is_some_and(|wanted| wanted != state) {
+        return Ok(None);
+    }
+    let payload = if payloads { payload(connection, &event)? } else { None };
+    let last_cause = || work.iter().find_map(|work| work.cause.clone());
+    Ok(Some(Record {
+        id: event.id,
+        source,
+        key: event.digests[0],
+        aliases: event.digests[1..].to_vec(),
+        spatial: event.spatial,
+        content: event.content,
+        state,
+        outcome: event.outcome.filter(|_| event.state == DONE),
+        cause: if event.state == DEAD { event.cause } else { last_cause() },
+        received: event.received,
+        settled: event.settled,
+        duplicates: event.duplicates,
+        work,
+        form: event.form,
+        crs: event.crs,
+        payload,
+    }))
+}
+
+/// When work for a sink is next due.
+pub(super) fn next_due(connection: &Connection, sink: &str) -> Attempt<Option<Timestamp>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT due FROM work INDEXED BY queue WHERE sink = (SELECT number FROM sink WHERE name = ?1) AND due < ?2 \
+         ORDER BY due LIMIT 1",
+    )?;
+    let due: Option<i64> = statement.query_row(params![sink, NEVER], |row| row.get(0)).optional()?;
+    Ok(due.map(Timestamp::from_millis))
+}
+
+/// The counters, by source and name.
+pub(super) fn counters(connection: &Connection) -> Attempt<Vec<(Arc<str>, String, i64)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT source.name, counter.name, counter.value FROM counter JOIN source ON source.number = counter.source",
+    )?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push((row.get(0)?, row.get(1)?, row.get(2)?));
+    }
+    Ok(found)
+}
+
+/// The books and the state of the store.
+pub(super) fn status(connection: &Connection, place: &Place) -> Attempt<Status> {
+    let mut status = Status::default();
+    let mut done = 0;
+    for (source, name, value) in counters(connection)? {
+        let value = u64::try_from(value).map_err(|_| damaged(format!("{source}: {name} is below zero")))?;
+        if let Some(code) = name.strip_prefix(REFUSED_PREFIX) {
+            status.invalid.insert((source.to_string(), code.to_owned()), value);
+            continue;
+        }
+        let ledger = status.ledgers.entry(source.to_string()).or_default();
+        match TALLIES.iter().position(|known| *known == name) {
+            Some(place) if place == Tally::Done as usize => done += value,
+            Some(place) if place == Tally::Keys as usize => status.keys += value,
+            Some(place) => *ledger_fields(ledger)[place] = value,
+            None => return Err(damaged(format!("{source}: the counter {name:?} is unknown"))),
+        }
+    }
+    let (waiting, dead) =
+        status.ledgers.values().fold((0, 0), |(waiting, dead), ledger| (waiting + ledger.waiting, dead + ledger.dead));
+    let leased: i64 = connection
+        .prepare_cached("SELECT count(DISTINCT event) FROM work INDEXED BY leased WHERE token IS NOT NULL")?
+        .query_row([], |row| row.get(0))?;
+    let leased = u64::try_from(leased).unwrap_or(0);
+    status.states = BTreeMap::from([
+        (State::Ready, waiting.saturating_sub(leased)),
+        (State::Leased, leased),
+        (State::Done, done),
+        (State::Dead, dead),
+    ]);
+    status.dead = dead_by_code(connection)?;
+    status.oldest_waiting = if waiting > 0 { oldest_waiting(connection)? } else { None };
+    let size = |file| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+    status.bytes = size(place.file.clone()) + size(place.log());
+    Ok(status)
+}
+
+/// The fields of a ledger in the order of [`TALLIES`].
+pub(super) fn ledger_fields(ledger: &mut Ledger) -> [&mut u64; 14] {
+    [
+        &mut ledger.received,
+        &mut ledger.refused,
+        &mut ledger.duplicate,
+        &mut ledger.applied,
+        &mut ledger.stale,
+        &mut ledger.near,
+        &mut ledger.repaired,
+        &mut ledger.dead,
+        &mut ledger.purged,
+        &mut ledger.waiting,
+        &mut ledger.conflict,
+        &mut ledger.drift,
+        &mut ledger.collision,
+        &mut ledger.revived,
+    ]
+}
+
+fn dead_by_code(connection: &Connection) -> Attempt<BTreeMap<(String, String), u64>> {
+    let names = names(connection, "source")?;
+    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut statement =
+        connection.prepare_cached("SELECT e.source, e.cause FROM event e INDEXED BY dead WHERE e.state = 2")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let source = names.name(row.get(0)?).ok_or_else(|| damaged("a source without a name"))?;
+        let cause = read_cause(row.get_ref(1)?)?.ok_or_else(|| damaged("a dead event without a cause"))?;
+        *counts.entry((source.to_string(), cause.code)).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+fn oldest_waiting(connection: &Connection) -> Attempt<Option<Timestamp>> {
+    let mut statement = connection.prepare_cached("SELECT event FROM work WHERE due < ?1 ORDER BY event LIMIT 1")?;
+    let mut rows = statement.query([NEVER])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let id = EventId::from_bytes(bytes16(row, 0)?);
+    let received: Option<i64> = connection
+        .prepare_cached("SELECT received FROM event WHERE id = ?1")?
+        .query_row([id.to_bytes()], |row| row.get(0))
+        .optional()?;
+    Ok(received.map(Timestamp::from_millis))
+}

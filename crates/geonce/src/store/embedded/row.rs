@@ -1,0 +1,290 @@
+//! How events are written into columns, and read back with everything checked.
+//!
+//! SQLite does not notice a flipped bit inside a value: a checksum over what never changes of an event, and one over
+//! its payload, do.
+
+use super::failure::{Attempt, damaged};
+use crate::clock::Timestamp;
+use crate::event::{Cause, Class, EventId, Outcome};
+use geonce_key::{Fingerprint, Form};
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+use std::sync::Arc;
+
+/// The states of an event that its row tells; whether an open one is ready or leased, its work tells.
+pub(super) const OPEN: i64 = 0;
+pub(super) const DONE: i64 = 1;
+pub(super) const DEAD: i64 = 2;
+
+/// `due` of work that is dead: never leased.
+pub(super) const NEVER: i64 = i64::MAX;
+
+/// Bytes of a stored fingerprint: whether a key secret was used, and the digest.
+const FINGERPRINT_BYTES: usize = 33;
+
+/// A number of things as a parameter.
+pub(super) fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Sixteen bytes of an id or a key.
+pub(super) type Bytes16 = [u8; 16];
+
+/// Columns of an event, in the order in which [`EventRow::read`] takes them.
+pub(super) const EVENT_COLUMNS: &str =
+    "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
+     e.digests, e.spatial, e.content, e.cause, e.sum";
+
+/// The row of an event.
+pub(super) struct EventRow {
+    pub(super) id: EventId,
+    pub(super) source: i64,
+    pub(super) state: i64,
+    pub(super) outcome: Option<Outcome>,
+    pub(super) received: Timestamp,
+    pub(super) settled: Option<Timestamp>,
+    pub(super) duplicates: u64,
+    pub(super) form: Form,
+    pub(super) crs: Option<u32>,
+    pub(super) body: Option<i64>,
+    pub(super) digests: Vec<Fingerprint>,
+    pub(super) spatial: Vec<Fingerprint>,
+    pub(super) content: [u8; 32],
+    pub(super) cause: Option<Cause>,
+}
+
+impl EventRow {
+    /// Reads a row of [`EVENT_COLUMNS`].
+    pub(super) fn read(row: &Row<'_>) -> Attempt<EventRow> {
+        let id = EventId::from_bytes(bytes16(row, 0)?);
+        let state: i64 = row.get(2)?;
+        let digests = row.get_ref(10)?.as_blob().map_err(|_| damaged(format!("{id} has no key")))?;
+        let spatial = optional_blob(row.get_ref(11)?)?;
+        let content: [u8; 32] = row.get(12)?;
+        let (source, received, form, crs) = (row.get(1)?, row.get(4)?, row.get(7)?, row.get(8)?);
+        if event_sum(id, source, received, form, crs, digests, spatial, &content) != row.get::<_, i64>(14)? {
+            return Err(damaged(format!("the record of {id} does not match its checksum")));
+        }
+        let digests = read_fingerprints(digests)?;
+        if digests.is_empty() || !(OPEN..=DEAD).contains(&state) {
+            return Err(damaged(format!("the record of {id} has no key or no state")));
+        }
+        Ok(EventRow {
+            id,
+            source,
+            state,
+            outcome: row.get::<_, Option<i64>>(3)?.map(outcome_from).transpose()?,
+            received: Timestamp::from_millis(received),
+            settled: row.get::<_, Option<i64>>(5)?.map(Timestamp::from_millis),
+            duplicates: u64::try_from(row.get::<_, i64>(6)?).map_err(|_| damaged("a count below zero"))?,
+            form: form_from(form)?,
+            crs: crs.map(u32::try_from).transpose().map_err(|_| damaged("a coordinate system out of range"))?,
+            body: row.get(9)?,
+            digests,
+            spatial: read_fingerprints(spatial)?,
+            content,
+            cause: read_cause(row.get_ref(13)?)?,
+        })
+    }
+}
+
+/// Bytes, or none where there is nothing.
+pub(super) fn optional_blob(value: ValueRef<'_>) -> Attempt<&[u8]> {
+    match value {
+        ValueRef::Null => Ok(&[]),
+        ValueRef::Blob(bytes) => Ok(bytes),
+        _ => Err(damaged("text or a number where bytes belong")),
+    }
+}
+
+/// The checksum over what never changes of an event.
+#[expect(clippy::too_many_arguments, reason = "the columns, in their order")]
+pub(super) fn event_sum(
+    id: EventId,
+    source: i64,
+    received: i64,
+    form: i64,
+    crs: Option<i64>,
+    digests: &[u8],
+    spatial: &[u8],
+    content: &[u8; 32],
+) -> i64 {
+    let mut sum = Sum::new();
+    sum.add(&id.to_bytes());
+    for number in [source, received, form, crs.unwrap_or(-1)] {
+        sum.add(&number.to_le_bytes());
+    }
+    sum.add(digests);
+    sum.add(spatial);
+    sum.add(content);
+    sum.finish()
+}
+
+/// The checksum over the payload of `id`.
+pub(super) fn payload_sum(id: EventId, payload: &[u8]) -> i64 {
+    let mut sum = Sum::new();
+    sum.add(&id.to_bytes());
+    sum.add(payload);
+    sum.finish()
+}
+
+/// The checksum over bytes.
+pub(super) fn bytes_sum(bytes: &[u8]) -> i64 {
+    let mut sum = Sum::new();
+    sum.add(bytes);
+    sum.finish()
+}
+
+/// A checksum in which every step is a bijection of the state, so that one changed word always shows.
+struct Sum(u64);
+
+impl Sum {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
+    fn new() -> Sum {
+        Sum(0x6765_6F6E_6365_0001)
+    }
+
+    fn word(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(Sum::FACTOR).rotate_left(29);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.word(bytes.len() as u64);
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            self.word(u64::from_le_bytes(word));
+        }
+        let mut last = [0; 8];
+        last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+        self.word(u64::from_le_bytes(last));
+    }
+
+    fn finish(self) -> i64 {
+        (self.0 ^ (self.0 >> 31)).cast_signed()
+    }
+}
+
+/// Reads an id or a key.
+pub(super) fn bytes16(row: &Row<'_>, column: usize) -> Attempt<Bytes16> {
+    let bytes = row.get_ref(column)?.as_blob().map_err(|_| damaged("an id or key that is no bytes"))?;
+    bytes.try_into().map_err(|_| damaged("an id or key that has not 16 bytes"))
+}
+
+/// Appends fingerprints as they are stored.
+pub(super) fn write_fingerprints<'a>(fingerprints: impl IntoIterator<Item = &'a Fingerprint>, out: &mut Vec<u8>) {
+    out.clear();
+    for fingerprint in fingerprints {
+        out.push(u8::from(fingerprint.is_secret()));
+        out.extend_from_slice(fingerprint.digest());
+    }
+}
+
+fn read_fingerprints(bytes: &[u8]) -> Attempt<Vec<Fingerprint>> {
+    let chunks = bytes.chunks_exact(FINGERPRINT_BYTES);
+    if !chunks.remainder().is_empty() {
+        return Err(damaged("fingerprints of the wrong length"));
+    }
+    Ok(chunks
+        .map(|chunk| {
+            let mut digest = [0; 32];
+            digest.copy_from_slice(&chunk[1..]);
+            Fingerprint::from_digest(digest, chunk[0] != 0)
+        })
+        .collect())
+}
+
+/// The number of a form.
+pub(super) const fn form_number(form: Form) -> i64 {
+    match form {
+        Form::Json => 0,
+        Form::Wkt => 1,
+        Form::Wkb => 2,
+        Form::WkbHex => 3,
+    }
+}
+
+fn form_from(number: i64) -> Attempt<Form> {
+    [Form::Json, Form::Wkt, Form::Wkb, Form::WkbHex]
+        .into_iter()
+        .find(|&form| form_number(form) == number)
+        .ok_or_else(|| damaged(format!("form {number} is unknown")))
+}
+
+/// The number of an outcome.
+pub(super) const fn outcome_number(outcome: Outcome) -> i64 {
+    match outcome {
+        Outcome::Applied => 0,
+        Outcome::Stale => 1,
+        Outcome::Near => 2,
+        Outcome::Repaired => 3,
+    }
+}
+
+pub(super) fn outcome_from(number: i64) -> Attempt<Outcome> {
+    Outcome::ALL
+        .iter()
+        .copied()
+        .find(|&outcome| outcome_number(outcome) == number)
+        .ok_or_else(|| damaged(format!("outcome {number} is unknown")))
+}
+
+/// What a cause looks like in its column: a JSON array of class, code, pointer, message.
+pub(super) fn write_cause(cause: &Cause) -> String {
+    serde_json::json!([cause.class.as_str(), cause.code, cause.pointer, cause.message]).to_string()
+}
+
+/// Reads a cause back.
+pub(super) fn read_cause(value: ValueRef<'_>) -> Attempt<Option<Cause>> {
+    let text = match value {
+        ValueRef::Null => return Ok(None),
+        ValueRef::Text(text) => text,
+        _ => return Err(damaged("a cause that is no text")),
+    };
+    let parts: [String; 4] = serde_json::from_slice(text).map_err(|_| damaged("a cause that cannot be read"))?;
+    let [class, code, pointer, message] = parts;
+    let class = Class::from_word(&class).ok_or_else(|| damaged("a cause of an unknown class"))?;
+    Ok(Some(Cause { class, code, pointer, message }))
+}
+
+/// Names by number and numbers by name, of sources or of sinks. Names are only ever added.
+#[derive(Clone, Default)]
+pub(super) struct Names(Vec<(i64, Arc<str>)>);
+
+impl Names {
+    pub(super) fn number(&self, name: &str) -> Option<i64> {
+        self.0.iter().find(|(_, known)| &**known == name).map(|&(number, _)| number)
+    }
+
+    pub(super) fn name(&self, number: i64) -> Option<Arc<str>> {
+        self.0.iter().find(|&&(known, _)| known == number).map(|(_, name)| Arc::clone(name))
+    }
+
+    pub(super) fn add(&mut self, number: i64, name: Arc<str>) {
+        self.0.push((number, name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EventId, payload_sum};
+
+    #[test]
+    fn a_flipped_bit_changes_the_checksum() {
+        let id = EventId::from_bytes([7; 16]);
+        for length in [0, 1, 7, 8, 9, 300] {
+            let payload = vec![0x5A_u8; length];
+            let sum = payload_sum(id, &payload);
+            for bit in 0..length * 8 {
+                let mut changed = payload.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(payload_sum(id, &changed), sum);
+            }
+            let mut longer = payload.clone();
+            longer.push(0);
+            assert_ne!(payload_sum(id, &longer), sum);
+        }
+    }
+}

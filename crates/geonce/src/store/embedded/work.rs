@@ -1,0 +1,325 @@
+//! Work: handing it out, ending it, and what that makes of its event.
+//!
+//! An event's state follows from its work: open while some is ready or leased, else dead if some is dead, else done.
+
+use super::failure::{Attempt, Failure, damaged};
+use super::group::{Group, Tally};
+use super::row::{self, Bytes16, DEAD, DONE, EventRow, NEVER, OPEN, bytes16, read_cause};
+use crate::clock::Timestamp;
+use crate::event::{Cause, Class, EventId, Outcome};
+use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement};
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, params};
+
+/// The most events of one lease, whatever is asked for.
+const LEASE_EVENTS_MAX: usize = 4_096;
+
+/// Work in the queue.
+struct Due {
+    event: Bytes16,
+    token: Option<i64>,
+    attempts: u32,
+    lapses: u32,
+}
+
+impl Due {
+    /// Work that may have killed its worker.
+    fn is_suspect(&self) -> bool {
+        self.token.is_some() || self.lapses > 0
+    }
+}
+
+/// Hands out work.
+pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Leased>> {
+    let sink = group.sink(&request.sink)?;
+    let candidates = due(group, sink, request.events_max.min(LEASE_EVENTS_MAX), now)?;
+    let mut leased: Vec<Leased> = Vec::new();
+    let mut bytes = 0;
+    let mut token = None;
+    for work in candidates {
+        if work.is_suspect() && !leased.is_empty() {
+            break;
+        }
+        let suspect = work.is_suspect();
+        let id = EventId::from_bytes(work.event);
+        let (event, payload) = match load(group, id) {
+            Ok(loaded) => loaded,
+            // One damaged record must not stop the queue.
+            Err(Failure::Damaged(what)) => {
+                bury(group, id, sink, &what, now)?;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        bytes += payload.len();
+        if bytes > request.bytes_max && !leased.is_empty() {
+            break;
+        }
+        let token = match token {
+            Some(token) => token,
+            None => *token.insert(next_token(group)?),
+        };
+        let lapses = work.lapses.saturating_add(u32::from(work.token.is_some()));
+        let mut statement = group
+            .connection
+            .prepare_cached("UPDATE work SET due = ?3, token = ?4, lapses = ?5 WHERE event = ?1 AND sink = ?2")?;
+        statement.execute(params![work.event, sink, now.plus(request.duration).millis().min(NEVER - 1), token, lapses])?;
+        leased.push(Leased {
+            lease: Lease { event: id, sink: request.sink.clone(), token: token.cast_unsigned() },
+            source: group.source_name(event.source)?,
+            key: event.digests[0],
+            content: event.content,
+            received: event.received,
+            attempts: work.attempts,
+            lapses,
+            form: event.form,
+            crs: event.crs,
+            payload,
+        });
+        if suspect {
+            break;
+        }
+    }
+    Ok(leased)
+}
+
+fn due(group: &Group<'_>, sink: i64, limit: usize, now: Timestamp) -> Attempt<Vec<Due>> {
+    let mut statement = group.connection.prepare_cached(
+        "SELECT event, token, attempts, lapses FROM work INDEXED BY queue WHERE sink = ?1 AND due <= ?2 \
+         ORDER BY due LIMIT ?3",
+    )?;
+    let mut rows = statement.query(params![sink, now.millis().min(NEVER - 1), row::number(limit)])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let work =
+            Due { event: bytes16(row, 0)?, token: row.get(1)?, attempts: row.get(2)?, lapses: row.get(3)? };
+        found.push(work);
+    }
+    Ok(found)
+}
+
+fn load(group: &Group<'_>, id: EventId) -> Attempt<(EventRow, Bytes)> {
+    let event = group.event(id)?.ok_or_else(|| damaged(format!("there is work for {id}, but no record")))?;
+    let payload = payload(group.connection, &event)?.ok_or_else(|| damaged(format!("the payload of {id} is gone")))?;
+    Ok((event, payload))
+}
+
+/// The payload of an event, if it is kept.
+pub(super) fn payload(connection: &rusqlite::Connection, event: &EventRow) -> Attempt<Option<Bytes>> {
+    let Some(number) = event.body else {
+        return Ok(None);
+    };
+    let mut statement = connection.prepare_cached("SELECT payload, sum FROM body WHERE number = ?1")?;
+    let found: Option<(Vec<u8>, i64)> =
+        statement.query_row([number], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let (payload, sum) = found.ok_or_else(|| damaged(format!("the payload of {} is not there", event.id)))?;
+    if row::payload_sum(event.id, &payload) != sum {
+        return Err(damaged(format!("the payload of {} does not match its checksum", event.id)));
+    }
+    Ok(Some(payload.into()))
+}
+
+/// Takes damaged work out of the queue, visibly.
+fn bury(group: &mut Group<'_>, id: EventId, sink: i64, what: &str, now: Timestamp) -> Attempt<()> {
+    let cause = Cause::new(Class::Internal, "damaged", what);
+    tracing::error!(event = %id, "{what}");
+    mark_dead(group, id.to_bytes(), sink, &cause)?;
+    // The record may be unreadable as a whole; its source and state are enough.
+    let found = event_state(group, id.to_bytes())?;
+    match found {
+        Some((source, OPEN, outcome)) => resolve(group, id.to_bytes(), source, outcome, None, now),
+        _ => Ok(()),
+    }
+}
+
+fn next_token(group: &Group<'_>) -> Attempt<i64> {
+    let mut statement =
+        group.connection.prepare_cached("UPDATE meta SET value = value + 1 WHERE name = 'token' RETURNING value")?;
+    Ok(statement.query_row([], |row| row.get(0))?)
+}
+
+/// Ends leases.
+pub(super) fn settle(group: &mut Group<'_>, settlements: &[Settlement], now: Timestamp) -> Attempt<Vec<Settled>> {
+    settlements.iter().map(|settlement| settle_one(group, settlement, now)).collect()
+}
+
+fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) -> Attempt<Settled> {
+    let lease = &settlement.lease;
+    let sink = group.sink(&lease.sink)?;
+    if !holds(group, lease, sink)? {
+        return Ok(Settled::LeaseLost);
+    }
+    let event = lease.event.to_bytes();
+    let outcome = match &settlement.end {
+        End::Retry { at, cause, counts } => {
+            let mut statement = group.connection.prepare_cached(
+                "UPDATE work SET due = ?3, token = NULL, attempts = attempts + ?4, cause = ?5 \
+                 WHERE event = ?1 AND sink = ?2",
+            )?;
+            let at = at.millis().min(NEVER - 1);
+            statement.execute(params![event, sink, at, i64::from(*counts), row::write_cause(cause)])?;
+            group.effects.changed = true;
+            return Ok(Settled::Ok);
+        }
+        End::Done(outcome) => {
+            let mut statement =
+                group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2")?;
+            statement.execute(params![event, sink])?;
+            Some(*outcome)
+        }
+        End::Dead(cause) => {
+            mark_dead(group, event, sink, cause)?;
+            None
+        }
+    };
+    let (source, state, earlier) = event_state(group, event)?
+        .ok_or_else(|| damaged(format!("there is work for {}, but no record", lease.event)))?;
+    if state != OPEN {
+        return Err(damaged(format!("there is leased work for {}, which is settled", lease.event)));
+    }
+    resolve(group, event, source, earlier, outcome, now)?;
+    Ok(Settled::Ok)
+}
+
+/// Whether the lease is still the one that was given.
+fn holds(group: &Group<'_>, lease: &Lease, sink: i64) -> Attempt<bool> {
+    let mut statement =
+        group.connection.prepare_cached("SELECT token FROM work WHERE event = ?1 AND sink = ?2")?;
+    let token: Option<Option<i64>> =
+        statement.query_row(params![lease.event.to_bytes(), sink], |row| row.get(0)).optional()?;
+    Ok(token.flatten() == Some(lease.token.cast_signed()))
+}
+
+fn mark_dead(group: &Group<'_>, event: Bytes16, sink: i64, cause: &Cause) -> Attempt<()> {
+    let mut statement = group
+        .connection
+        .prepare_cached("UPDATE work SET due = ?3, token = NULL, cause = ?4 WHERE event = ?1 AND sink = ?2")?;
+    statement.execute(params![event, sink, NEVER, row::write_cause(cause)])?;
+    Ok(())
+}
+
+/// Source, state and earlier outcome of an event.
+fn event_state(group: &Group<'_>, event: Bytes16) -> Attempt<Option<(i64, i64, Option<i64>)>> {
+    let mut statement = group.connection.prepare_cached("SELECT source, state, outcome FROM event WHERE id = ?1")?;
+    Ok(statement.query_row([event], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?)
+}
+
+/// Makes of an open event what its work makes it, after one sink was served (with `outcome`) or is dead.
+fn resolve(
+    group: &mut Group<'_>,
+    event: Bytes16,
+    source: i64,
+    earlier: Option<i64>,
+    outcome: Option<Outcome>,
+    now: Timestamp,
+) -> Attempt<()> {
+    let earlier = earlier.map(row::outcome_from).transpose()?;
+    let outcome = match (earlier, outcome) {
+        // Applied anywhere is applied.
+        (Some(Outcome::Applied), _) | (_, None) => earlier,
+        (None, _) | (_, Some(Outcome::Applied)) => outcome,
+        (Some(_), Some(_)) => earlier,
+    };
+    let (open, dead_cause) = remaining(group, event)?;
+    let outcome_number = outcome.map(row::outcome_number);
+    if open {
+        let mut statement = group.connection.prepare_cached("UPDATE event SET outcome = ?2 WHERE id = ?1")?;
+        statement.execute(params![event, outcome_number])?;
+        return Ok(());
+    }
+    group.count(source, Tally::Waiting, -1);
+    if let Some(cause) = dead_cause {
+        let mut statement = group.connection.prepare_cached(
+            "UPDATE event SET state = 2, outcome = ?2, settled = ?3, cause = ?4 WHERE id = ?1",
+        )?;
+        statement.execute(params![event, outcome_number, now.millis(), row::write_cause(&cause)])?;
+        group.count(source, Tally::Dead, 1);
+        return Ok(());
+    }
+    let outcome = outcome.ok_or_else(|| damaged("an event without work and without outcome"))?;
+    if !group.options.keep_payload {
+        group
+            .connection
+            .prepare_cached("DELETE FROM body WHERE number = (SELECT body FROM event WHERE id = ?1)")?
+            .execute([event])?;
+        group.connection.prepare_cached("UPDATE event SET body = NULL WHERE id = ?1")?.execute([event])?;
+    }
+    let mut statement = group
+        .connection
+        .prepare_cached("UPDATE event SET state = 1, outcome = ?2, settled = ?3, cause = NULL WHERE id = ?1")?;
+    statement.execute(params![event, outcome_number, now.millis()])?;
+    group.count(source, Tally::of(outcome), 1);
+    group.count(source, Tally::Done, 1);
+    Ok(())
+}
+
+/// Whether some work of an event is ready or leased; and, of the dead work, the cause that stands for the event: one
+/// that time does not mend comes first.
+fn remaining(group: &Group<'_>, event: Bytes16) -> Attempt<(bool, Option<Cause>)> {
+    let mut statement = group.connection.prepare_cached("SELECT due, cause FROM work WHERE event = ?1")?;
+    let mut rows = statement.query([event])?;
+    let (mut open, mut dead): (bool, Option<Cause>) = (false, None);
+    while let Some(row) = rows.next()? {
+        if row.get::<_, i64>(0)? != NEVER {
+            open = true;
+            continue;
+        }
+        let cause = read_cause(row.get_ref(1)?)?.ok_or_else(|| damaged("dead work without a cause"))?;
+        if dead.as_ref().is_none_or(|known| known.class.is_transient() && !cause.class.is_transient()) {
+            dead = Some(cause);
+        }
+    }
+    Ok((open, dead))
+}
+
+/// Prolongs leases.
+pub(super) fn extend(group: &mut Group<'_>, leases: &[Lease], until: Timestamp) -> Attempt<Vec<Settled>> {
+    let until = until.millis().min(NEVER - 1);
+    let mut answers = Vec::with_capacity(leases.len());
+    for lease in leases {
+        let sink = group.sink(&lease.sink)?;
+        let mut statement = group
+            .connection
+            .prepare_cached("UPDATE work SET due = ?4 WHERE event = ?1 AND sink = ?2 AND token = ?3")?;
+        let changed = statement.execute(params![lease.event.to_bytes(), sink, lease.token.cast_signed(), until])?;
+        answers.push(if changed == 1 { Settled::Ok } else { Settled::LeaseLost });
+    }
+    Ok(answers)
+}
+
+/// Makes the dead work of a dead event ready; `false` if it has none.
+pub(super) fn revive(group: &mut Group<'_>, event: &EventRow, now: Timestamp) -> Attempt<bool> {
+    debug_assert_eq!(event.state, DEAD, "only the dead are revived");
+    let mut statement = group.connection.prepare_cached(
+        "UPDATE work SET due = ?2, token = NULL, attempts = 0, lapses = 0 WHERE event = ?1 AND due = ?3",
+    )?;
+    if statement.execute(params![event.id.to_bytes(), now.millis(), NEVER])? == 0 {
+        return Ok(false);
+    }
+    let mut statement = group
+        .connection
+        .prepare_cached("UPDATE event SET state = 0, settled = NULL, cause = NULL WHERE id = ?1")?;
+    statement.execute([event.id.to_bytes()])?;
+    group.count(event.source, Tally::Dead, -1);
+    group.count(event.source, Tally::Waiting, 1);
+    group.effects.changed = true;
+    Ok(true)
+}
+
+/// Removes the record of an event that is done or dead. Its claims are free with that.
+pub(super) fn forget(group: &mut Group<'_>, event: &EventRow) -> Attempt<()> {
+    let id = event.id.to_bytes();
+    if let Some(body) = event.body {
+        group.connection.prepare_cached("DELETE FROM body WHERE number = ?1")?.execute([body])?;
+    }
+    group.connection.prepare_cached("DELETE FROM work WHERE event = ?1")?.execute([id])?;
+    group.connection.prepare_cached("DELETE FROM event WHERE id = ?1")?.execute([id])?;
+    group.count(event.source, Tally::Keys, -row::number(event.digests.len()));
+    if event.state == DONE {
+        group.count(event.source, Tally::Done, -1);
+    } else {
+        group.count(event.source, Tally::Dead, -1);
+        group.count(event.source, Tally::Purged, 1);
+    }
+    Ok(())
+}
