@@ -97,6 +97,11 @@ impl SourceMetrics {
         self.requests[outcome as usize].fetch_add(1, Relaxed);
         self.duration.observe(took);
     }
+
+    /// The keys of a request were made.
+    pub(super) fn keyed(&self, took: Duration) {
+        self.key_duration.observe(took);
+    }
 }
 
 #[derive(Debug)]
@@ -139,21 +144,12 @@ impl Metrics {
         self.sources.get(name).cloned().unwrap_or_else(|| Arc::new(SourceMetrics::new()))
     }
 
-    /// Events that were looked up in the store.
-    pub(super) fn looked_up(&self, new: usize, known: usize) {
+    /// The store has said of so many events whether they are known.
+    pub(super) fn looked_up(&self, new: usize, known: usize, took: Duration) {
         self.found_new.fetch_add(new as u64, Relaxed);
         self.found_known.fetch_add(known as u64, Relaxed);
-    }
-
-    /// The store has answered an accept.
-    pub(crate) fn lookup(&self, took: Duration) {
-        self.lookup_duration.observe(took);
-    }
-
-    /// A payload was keyed.
-    pub(crate) fn keyed(&self, source: &str, took: Duration) {
-        if let Some(source) = self.sources.get(source) {
-            source.key_duration.observe(took);
+        if new + known > 0 {
+            self.lookup_duration.observe(took);
         }
     }
 
@@ -222,7 +218,7 @@ impl Scrape {
         for (name, source) in sources {
             source.duration.encode(durations.encode_family(&[("source", &**name)])?)?;
         }
-        let help = "Time to make a key";
+        let help = "Time to make the keys of a request";
         let mut durations =
             encoder.encode_descriptor("geonce_key_duration_seconds", help, None, MetricType::Histogram)?;
         for (name, source) in sources {

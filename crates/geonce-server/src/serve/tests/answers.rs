@@ -67,14 +67,15 @@ async fn a_payload_that_is_refused_is_told_why_and_where() {
     server.post("/in/drones", "", "{\"type\":\"Po\u{1}int\"").await.is_problem(400, "json_control_character");
     server.post("/in/drones", "", b"{\"type\":\"\xff\"}").await.is_problem(400, "json_utf8");
     server.post("/in/drones", "", "").await.is_problem(400, "body_empty");
-    server.post("/in/drones", "", " \n ").await.is_problem(400, "body_empty");
+    server.post("/in/drones", "", " \n ").await.is_problem(400, "json_incomplete");
 }
 
 #[tokio::test]
 async fn several_features_have_an_outcome_each() {
     let server = Server::start(Setup::default()).await;
     let lines = |numbers: &[f64]| -> String {
-        numbers.iter().map(|x| format!("{{\"type\":\"Point\",\"coordinates\":[{x:?},1]}}\n")).collect()
+        let lines = numbers.iter().map(|x| format!("{{\"type\":\"Point\",\"coordinates\":[{x:?},1]}}\n"));
+        lines.collect::<Vec<_>>().concat()
     };
     let ndjson = "content-type: application/x-ndjson\r\n";
     let reply = server.post("/in/drones", ndjson, lines(&[1.0, 2.0, 1.0, 999.0])).await;
@@ -91,7 +92,8 @@ async fn several_features_have_an_outcome_each() {
     let known = server.post("/in/drones", ndjson, lines(&[1.0, 2.0])).await;
     assert_eq!((known.status, known.header("idempotent-replayed")), (200, Some("true")), "{known:?}");
     let mixed = server.post("/in/drones", ndjson, lines(&[1.0, 999.0])).await;
-    assert_eq!((mixed.status, mixed.header("idempotent-replayed")), (200, None), "{mixed:?}");
+    assert_eq!((mixed.status, mixed.header("idempotent-replayed")), (202, None), "{mixed:?}");
+    assert!(mixed.json()["features"][1]["event"].is_string(), "kept as dead beside a good one: {mixed:?}");
     let none = server.post("/in/drones", ndjson, lines(&[998.0, 999.0])).await;
     none.is_problem(400, "all_refused");
     assert_eq!(none.json()["features"].as_array().unwrap().len(), 2);
@@ -154,9 +156,10 @@ async fn gzip_is_inflated_within_the_limit() {
     let two = [gzip(left.as_bytes()), gzip(right.as_bytes())].concat();
     assert_eq!(server.post("/in/drones", gzipped, two).await.status, 200);
     // Inflated beside the answering threads.
-    let lines: String = (0..1_000)
+    let lines = (0..1_000)
         .map(|i| format!("{{\"type\":\"Point\",\"coordinates\":[{},1]}}\n", f64::from(i * 7919 % 1000).sqrt()))
-        .collect();
+        .collect::<Vec<_>>()
+        .concat();
     let many = gzip(&lines.as_bytes()[..49_000]);
     assert!(many.len() > 4 << 10, "{}", many.len());
     assert_eq!(
@@ -171,7 +174,7 @@ async fn gzip_is_inflated_within_the_limit() {
     assert!(bomb.len() < 50_000);
     server.post("/in/drones", gzipped, bomb).await.is_problem(413, "body_too_large");
     server.post("/in/drones", gzipped, gzip(&[b' '; 50_001])).await.is_problem(413, "body_too_large");
-    server.post("/in/drones", gzipped, gzip(&[b' '; 50_000])).await.is_problem(400, "body_empty");
+    server.post("/in/drones", gzipped, gzip(&[b' '; 50_000])).await.is_problem(400, "json_incomplete");
     let whole = gzip(POINT.as_bytes());
     server.post("/in/drones", gzipped, &whole[..whole.len() - 3]).await.is_problem(400, "gzip_invalid");
     server.post("/in/drones", gzipped, [&whole[..], b"junk"].concat()).await.is_problem(400, "gzip_invalid");
@@ -349,10 +352,14 @@ async fn bodies_that_do_not_fit_into_memory_together_are_503() {
 async fn arcgis_gets_its_challenge_answered() {
     let server = Server::start(Setup::default()).await;
     let ask = |path: &str| server.ask(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"));
-    let reply = ask("/in/signed?a=b&crc_token=c1%202").await;
-    assert_eq!((reply.status, reply.json()["response_token"].as_str()), (200, Some("sha256=c1 2")), "{reply:?}");
-    ask("/in/signed?crc_token=").await.is_problem(400, "challenge_invalid");
-    ask(&format!("/in/signed?crc_token=c{}", "x".repeat(1_500))).await.is_problem(400, "challenge_invalid");
+    let reply = ask("/in/arcgis?a=b&crc_token=c1%2D2").await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert!(reply.json()["response_token"].as_str().unwrap().starts_with("sha256="));
+    assert_eq!(reply.body, ask("/in/arcgis?crc_token=c1-2").await.body);
+    ask("/in/arcgis?crc_token=").await.is_problem(400, "challenge_invalid");
+    ask("/in/arcgis?crc_token=%7B%7D").await.is_problem(400, "challenge_invalid");
+    ask(&format!("/in/arcgis?crc_token=c{}", "x".repeat(1_500))).await.is_problem(400, "challenge_invalid");
+    ask("/in/arcgis").await.is_problem(405, "method");
     // A source that has no secret has no answer.
     ask("/in/drones?crc_token=c1").await.is_problem(405, "method");
     ask("/in/other?crc_token=c1").await.is_problem(404, "source_unknown");
@@ -368,4 +375,18 @@ async fn a_cloudevents_sender_may_ask_before_it_sends() {
     let plain = server.ask("OPTIONS /in/drones HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!(plain.status, 204, "{plain:?}");
     assert!(plain.header("allow").unwrap().contains("POST") && plain.header("webhook-allowed-origin").is_none());
+}
+
+#[tokio::test]
+async fn a_form_is_taken_if_it_has_a_payload() {
+    let server = Server::start(Setup::default()).await;
+    let form = "content-type: application/x-www-form-urlencoded\r\n";
+    let escaped = POINT.replace('"', "%22").replace('{', "%7B");
+    let reply = server.post("/in/drones", form, format!("payload={escaped}&other=1")).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    assert_eq!(server.post("/in/drones", "content-type: application/json\r\n", POINT).await.status, 200);
+    // What `curl -d @event.json` sends.
+    let reply = server.post("/in/drones", form, POINT).await;
+    reply.is_problem(415, "content_type");
+    assert!(reply.json()["detail"].as_str().unwrap().contains("curl"));
 }

@@ -9,8 +9,9 @@ use super::metrics::Metrics;
 use super::{Check, Drained, Gateway, Limits, Parts, Route, run};
 use geonce::clock::SystemClock;
 use geonce::intake::{Intake, Source};
-use geonce::signature::Verifier;
+use geonce::signature::{LiveSecret, Scheme, Verifier};
 use geonce_key::Policy;
+use geonce_key::policy::Secret;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,30 +53,39 @@ struct Server {
 }
 
 impl Server {
-    /// A gateway with an open source `drones` and a source `signed` that wants the bearer token `letmein`.
+    /// A gateway with an open source `drones`, a source `signed` that wants the bearer token `letmein`, and a source
+    /// `arcgis` with the same secret.
     async fn start(setup: Setup) -> Server {
         let store = Arc::new(TestStore::default());
         let clock = Arc::new(SystemClock);
-        let route = |name: &str, verify| Route {
-            source: Arc::new(Source {
-                name: name.into(),
-                policy: Policy { scope: name.to_owned(), ..Policy::default() },
-                verify,
-                sinks: Arc::from([Arc::from("zones")]),
-                features_max: setup.features_max,
-            }),
-            fresh_status: setup.fresh_status,
-            ack_within: setup.ack_within,
-            body_bytes_max: setup.body_bytes_max,
+        let route = |name: &str, verify| {
+            let policy = Policy { scope: name.to_owned(), ..Policy::default() };
+            let mut source = Source::new(name, policy, &["zones".to_owned()]).unwrap();
+            source.features_max = setup.features_max;
+            source.verify = verify;
+            Route {
+                source: Arc::new(source),
+                fresh_status: setup.fresh_status,
+                ack_within: setup.ack_within,
+                body_bytes_max: setup.body_bytes_max,
+            }
+        };
+        let verifier = |scheme| {
+            let secret = LiveSecret { secret: Secret::new("letmein".to_owned()), until: None };
+            Some(Verifier::new(scheme, vec![secret]).unwrap())
         };
         let gateway = Arc::new(Gateway::new(Parts {
             store: store.clone(),
             intake: Intake::new(store.clone(), clock.clone()),
             clock,
-            routes: vec![route("drones", None), route("signed", Some(Verifier::bearer("letmein")))],
+            routes: vec![
+                route("drones", None),
+                route("signed", verifier(Scheme::Bearer)),
+                route("arcgis", verifier(Scheme::Arcgis)),
+            ],
             limits: setup.limits,
             checks: setup.checks,
-            metrics: Metrics::new(["drones", "signed"], ["zones"]),
+            metrics: Metrics::new(["drones", "signed", "arcgis"], ["zones"]),
         }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

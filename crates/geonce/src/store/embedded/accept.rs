@@ -52,13 +52,7 @@ fn contradicts(event: &NewEvent, holder: &EventRow) -> bool {
 }
 
 /// A duplicate: counted, and where its event died of something that time may mend, revived.
-fn repeat(
-    group: &mut Group<'_>,
-    event: &NewEvent,
-    source: i64,
-    holder: &EventRow,
-    now: Timestamp,
-) -> Attempt<Verdict> {
+fn repeat(group: &mut Group<'_>, event: &NewEvent, source: i64, holder: &EventRow, now: Timestamp) -> Attempt<Verdict> {
     let drift = holder.content != event.content;
     count_repeat(group, source, holder)?;
     if drift {

@@ -7,7 +7,7 @@
 //! Nothing here changes before the transaction that it belongs to is committed. A claim whose event is gone is free.
 
 use super::failure::{Attempt, damaged};
-use super::row::{Bytes16, bytes16, bytes_sum, number, optional_blob};
+use super::row::{Bytes16, bytes_sum, bytes16, number, optional_blob};
 use fastbloom::BloomFilter;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
@@ -269,7 +269,9 @@ impl Claims {
             Step::Finished => {
                 if let Some(sealing) = self.sealing.take() {
                     self.trim = Some(sealing.last_seq);
-                    if let Some(Sorted { filter, .. }) = Arc::into_inner(sealing.keys.sorted).and_then(OnceLock::into_inner) {
+                    if let Some(Sorted { filter, .. }) =
+                        Arc::into_inner(sealing.keys.sorted).and_then(OnceLock::into_inner)
+                    {
                         self.segments.push(Segment { number: sealing.number, begun: sealing.begun, filter });
                     }
                 }
@@ -324,8 +326,8 @@ impl Sealing {
         };
         if self.copied == sorted.entries.len() {
             let filter = write_filter(&sorted.filter);
-            let mut finish = connection
-                .prepare_cached("UPDATE segment SET ready = 1, keys = ?2, filter = ?3 WHERE number = ?1")?;
+            let mut finish =
+                connection.prepare_cached("UPDATE segment SET ready = 1, keys = ?2, filter = ?3 WHERE number = ?1")?;
             finish.execute(params![self.number, number(sorted.entries.len()), filter])?;
             return Ok(Some(Step::Finished));
         }

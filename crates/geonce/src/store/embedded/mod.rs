@@ -81,13 +81,7 @@ impl Embedded {
         Embedded::start(place, options, access, tuning, lock).map_err(|failure| failure.explain(&doing))
     }
 
-    fn start(
-        place: Place,
-        options: &Options,
-        access: Access,
-        tuning: Tuning,
-        lock: Option<File>,
-    ) -> Attempt<Embedded> {
+    fn start(place: Place, options: &Options, access: Access, tuning: Tuning, lock: Option<File>) -> Attempt<Embedded> {
         let connection = place.create()?;
         let (messages, received) = mpsc::channel(WAITING_MAX);
         let wake = waker(&messages);

@@ -71,10 +71,7 @@ impl Reader {
 }
 
 /// Asks within one read transaction, so that all of it is of one moment.
-pub(super) fn in_snapshot<T>(
-    connection: &Connection,
-    question: impl FnOnce(&Connection) -> Attempt<T>,
-) -> Attempt<T> {
+pub(super) fn in_snapshot<T>(connection: &Connection, question: impl FnOnce(&Connection) -> Attempt<T>) -> Attempt<T> {
     let transaction = connection.unchecked_transaction()?;
     question(&transaction)
 }
@@ -93,9 +90,7 @@ pub(super) fn names(connection: &Connection, table: &str) -> Attempt<Names> {
 static LIST_ALL: LazyLock<String> =
     LazyLock::new(|| format!("SELECT {EVENT_COLUMNS} FROM event e WHERE e.id < ?1 ORDER BY e.id DESC"));
 static LIST_DEAD: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {EVENT_COLUMNS} FROM event e INDEXED BY dead WHERE e.state = 2 AND e.id < ?1 ORDER BY e.id DESC"
-    )
+    format!("SELECT {EVENT_COLUMNS} FROM event e INDEXED BY dead WHERE e.state = 2 AND e.id < ?1 ORDER BY e.id DESC")
 });
 static LIST_OPEN: LazyLock<String> = LazyLock::new(|| {
     format!(

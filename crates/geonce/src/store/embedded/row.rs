@@ -31,8 +31,7 @@ pub(super) fn number(count: usize) -> i64 {
 pub(super) type Bytes16 = [u8; 16];
 
 /// Columns of an event, in the order in which [`EventRow::read`] takes them.
-pub(super) const EVENT_COLUMNS: &str =
-    "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
+pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
      e.digests, e.spatial, e.content, e.cause, e.sum";
 
 /// The row of an event.

@@ -240,8 +240,7 @@ impl Writer {
             let mut effects = transaction.effects;
             if let Some(claims) = &mut self.claims {
                 let fresh = effects.claimed.len();
-                effects.step =
-                    claims.upkeep(&connection, fresh, idle, effects.next_seq, effects.now, &self.wake)?;
+                effects.step = claims.upkeep(&connection, fresh, idle, effects.next_seq, effects.now, &self.wake)?;
             }
             Ok::<Effects, Failure>(effects)
         }));
