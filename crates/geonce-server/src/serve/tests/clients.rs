@@ -200,7 +200,7 @@ async fn malformed_http_is_refused_and_the_connection_closed() {
         (format!("POST /in/drones HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{POINT}"), 400),
         (format!("POST /in/drones HTTP/1.1\r\ncontent-length : {point}\r\n\r\n{POINT}"), 400),
         (format!("POST /in/drones HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n{POINT}"), 400),
-        (format!("POST /in/drones HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"), 400),
+        ("POST /in/drones HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), 400),
         ("POST /in/drones HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".to_owned(), 400),
         ("POST /in/drones HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n".to_owned(), 400),
         ("POST /in/drones HTTP/1.1\r\nx: \0\r\n\r\n".to_owned(), 400),
