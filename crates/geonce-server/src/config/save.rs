@@ -1,7 +1,8 @@
 //! What is in force, as a `geonce.toml` that says the same when it is read again. Secrets are never written.
 
 use super::human::{Size, Span};
-use super::source::{ARRIVAL, Identify, Invalid};
+use super::source::ARRIVAL;
+use geonce::intake::{Identify, Invalid};
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
 use super::{HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
 use geonce::signature::{HmacScheme, Scheme};

@@ -7,6 +7,7 @@ use super::verify::{Shown, VerifySettings};
 use super::{HIDDEN, Reading, fields};
 use crate::arguments::parse_crs;
 use crate::failure::Failure;
+use geonce::intake::{Identify, Invalid};
 use geonce_key::policy::{Accept, Dimensions, Identity, Lines, Parts, Secret, Unicode};
 use geonce_key::{Keyer, Limits, Pointer, Policy};
 use std::path::PathBuf;
@@ -42,26 +43,6 @@ pub(crate) struct SourceSettings {
     pub(crate) key_secret_shown: Shown,
     pub(crate) schema: Option<PathBuf>,
     pub(crate) previous: Option<PathBuf>,
-}
-
-/// Whose id names an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Identify {
-    /// The delivery's where there is one, the payload's otherwise.
-    Auto,
-    /// The payload's.
-    Spatial,
-    /// The delivery's; a request without one is refused.
-    Delivery,
-}
-
-/// What becomes of a payload that is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Invalid {
-    /// It is answered with the reason.
-    Reject,
-    /// It is kept as dead too.
-    Dead,
 }
 
 impl Reading<'_> {

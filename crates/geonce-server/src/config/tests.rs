@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails should fail the test")]
 
-use super::source::{Identify, Invalid};
+use geonce::intake::{Identify, Invalid};
 use super::verify::Shown;
 use super::*;
 use geonce::signature::Scheme;

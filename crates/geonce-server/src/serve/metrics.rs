@@ -43,7 +43,7 @@ pub(crate) enum RequestOutcome {
 const OUTCOMES: [&str; 7] = ["accepted", "duplicate", "conflict", "refused", "unverified", "late", "unavailable"];
 
 /// What an attempt at a sink may come to; another word counts as `other`.
-const RESULTS: [&str; 8] = ["applied", "stale", "near", "repaired", "retry", "dead", "unavailable", "other"];
+const RESULTS: [&str; 8] = ["applied", "stale", "near", "repaired", "retry", "dead", "lease_lost", "other"];
 
 /// A histogram that is written without a lock.
 #[derive(Debug)]
@@ -119,6 +119,7 @@ pub(crate) struct Metrics {
     lookup_duration: Histogram,
     pub(super) refusals_logged: Seldom,
     pub(super) store_failures_logged: Seldom,
+    pub(crate) troubles_logged: Seldom,
 }
 
 impl Metrics {
@@ -136,6 +137,7 @@ impl Metrics {
             lookup_duration: Histogram::new(SECONDS),
             refusals_logged: Seldom::new(),
             store_failures_logged: Seldom::new(),
+            troubles_logged: Seldom::new(),
         })
     }
 

@@ -5,6 +5,7 @@ pub mod conformance;
 mod geopackage;
 mod http;
 mod ndjson;
+mod thread;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};

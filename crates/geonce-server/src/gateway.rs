@@ -1,0 +1,287 @@
+//! From settings to a running gateway: opens store and sinks, starts the receiver and the workers, and ends them in order.
+//!
+//! Workers have a thread of their own: decoding a large batch must not hold up an acknowledgement.
+
+use crate::config::{LogFormat, LogLevel, ReceiverLimits, Settings, SinkSettings, SourceSettings};
+use crate::failure::{Failure, Outcome};
+use crate::serve::metrics::Metrics;
+use crate::serve::{self, Check, Gateway, Health, Parts, Route, logs};
+use geonce::clock::{Clock, SystemClock};
+use geonce::delivery::{self, Delivery, Destination, Observer, WORKERS};
+use geonce::intake::{Intake, Source};
+use geonce::retry::Retry;
+use geonce::sink;
+use geonce::store::{self, Access, Store};
+use std::future::Future;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tracing::level_filters::LevelFilter;
+
+/// How long workers may take to finish what is in their hands.
+const WORKERS_STOP_WITHIN: Duration = Duration::from_secs(20);
+
+/// How often the store is swept, and how much of it at a time.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+const SWEEP_EVENTS_MAX: usize = 2_000;
+
+/// Serves until a signal says to stop.
+pub(crate) fn run(settings: &Settings) -> Outcome {
+    logs::start(level(settings.log.level), format(settings.log.format));
+    for notice in &settings.notices {
+        tell(notice);
+    }
+    create_folder(&settings.data)?;
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("receive")
+        .build()
+        .map_err(|error| Failure::io("starting threads", &error))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let store = store::open(&settings.store.url, &settings.store.options, Access::Gateway, &settings.data)?;
+    let metrics = Metrics::new(
+        settings.sources.keys().map(String::as_str),
+        settings.sinks.keys().map(String::as_str),
+    );
+    let destinations = destinations(settings, &runtime)?;
+    let gateway = Gateway::new(Parts {
+        store: Arc::clone(&store),
+        intake: Intake::new(Arc::clone(&store), Arc::clone(&clock)),
+        clock: Arc::clone(&clock),
+        routes: settings.sources.iter().map(|(name, source)| route(name, source, settings)).collect::<Result<_, _>>()?,
+        limits: limits(&settings.limits.receiver),
+        checks: destinations.iter().map(check).collect(),
+        metrics: Arc::clone(&metrics),
+    });
+    let delivery = Arc::new(Delivery {
+        store: Arc::clone(&store),
+        clock: Arc::clone(&clock),
+        policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
+        observer: metrics,
+    });
+    let listener = runtime.block_on(TcpListener::bind(settings.listen)).map_err(|error| {
+        Failure::io(&format!("listening on {}", settings.listen), &error).hint("choose another address with --listen")
+    })?;
+    let (stop, stopped) = watch::channel(false);
+    let workers = start_workers(delivery, destinations.clone(), stopped)?;
+    tracing::info!(listen = %settings.listen, data = %settings.data.display(), "ready");
+    let drained = runtime.block_on(serve::run(Arc::new(gateway), listener, until_told()));
+    tracing::info!("stopping");
+    stop.send_replace(true);
+    wait_for(workers);
+    runtime.block_on(async {
+        for destination in &destinations {
+            if let Err(error) = destination.sink.close().await {
+                tracing::warn!(sink = &*destination.name, %error, "closing the sink");
+            }
+        }
+        store.close().await
+    })?;
+    tracing::info!("stopped");
+    Ok(drained.cut_off == 0)
+}
+
+/// Said to a person in red, to a program in its log.
+fn tell(notice: &str) {
+    let red = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if red {
+        eprintln!("\x1b[31m{notice}\x1b[0m");
+    } else {
+        tracing::warn!("{notice}");
+    }
+}
+
+fn create_folder(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| Failure::io(&folder.display().to_string(), &error))
+}
+
+/// Opens every sink. One that cannot be reached is tried again later; one that can never work ends the start.
+fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destination>>, Failure> {
+    let mut destinations = Vec::new();
+    for (name, settings_of_sink) in &settings.sinks {
+        let SinkSettings { url, options, entity, retry, .. } = settings_of_sink;
+        let sink = sink::open(name, url, options, &settings.data)?;
+        match runtime.block_on(sink.check()) {
+            Ok(notices) => notices.iter().for_each(|notice| tracing::info!(sink = name, "{notice}")),
+            Err(error) if error.is_transient() => {
+                tracing::warn!(sink = name, %error, "the sink cannot be reached; its events wait");
+            }
+            Err(error) => return Err(Failure::from(error).within(&format!("sink {name}"))),
+        }
+        let retry = Retry {
+            base: retry.base,
+            cap: retry.cap,
+            attempts: retry.attempts,
+            give_up_after: retry.give_up_after,
+        };
+        let mut destination = Destination::new(name, sink);
+        destination.retry = retry;
+        destination.entity.clone_from(entity);
+        destinations.push(Arc::new(destination));
+    }
+    Ok(destinations)
+}
+
+fn route(name: &str, settings: &SourceSettings, all: &Settings) -> Result<Route, Failure> {
+    let mut source = Source::new(name, settings.policy.clone(), &settings.sinks)?;
+    source.identify = settings.identify;
+    source.invalid = settings.invalid;
+    source.features_max = all.limits.receiver.features_max;
+    source.verify = settings.verify.as_ref().map(|verify| verify.verifier()).transpose()?;
+    Ok(Route {
+        source: Arc::new(source),
+        fresh_status: settings.fresh_status,
+        ack_within: settings.ack_within,
+        body_bytes_max: settings.body_bytes_max,
+    })
+}
+
+fn check(destination: &Arc<Destination>) -> Check {
+    let asked = Arc::clone(destination);
+    Check {
+        name: format!("sink {}", destination.name),
+        required: false,
+        ask: Box::new(move || {
+            let held_back = asked.is_held_back();
+            let detail = if held_back { "cannot be reached; its events wait" } else { "ok" };
+            Box::pin(async move { Ok(Health { ok: !held_back, detail: detail.to_owned() }) })
+        }),
+    }
+}
+
+/// Runs all workers and the sweeper in one thread until they are stopped.
+fn start_workers(
+    delivery: Arc<Delivery>,
+    destinations: Vec<Arc<Destination>>,
+    stopped: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, Failure> {
+    let io = |error: std::io::Error| Failure::io("starting threads", &error);
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(io)?;
+    let work = move || {
+        runtime.block_on(async move {
+            let mut tasks = tokio::task::JoinSet::new();
+            tasks.spawn(sweep(Arc::clone(&delivery.store), Arc::clone(&delivery.clock), stopped.clone()));
+            for destination in destinations {
+                for _ in 0..WORKERS {
+                    tasks.spawn(delivery::run(Arc::clone(&delivery), Arc::clone(&destination), stopped.clone()));
+                }
+            }
+            // A worker that panics would leave its sink unserved: end as a whole, and be started again.
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    tracing::error!("a worker failed in a way that is our fault; stopping");
+                    std::process::abort();
+                }
+            }
+        });
+    };
+    std::thread::Builder::new().name("deliver".to_owned()).spawn(work).map_err(io)
+}
+
+fn wait_for(workers: JoinHandle<()>) {
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = workers.join();
+        let _ = done.send(());
+    });
+    if finished.recv_timeout(WORKERS_STOP_WITHIN).is_err() {
+        tracing::warn!("a sink is still busy; what it was given is delivered again after the next start");
+    }
+}
+
+/// Forgets what is past its time, a little at a time.
+async fn sweep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, mut stopped: watch::Receiver<bool>) {
+    while !*stopped.borrow() {
+        let wait = match store.sweep(SWEEP_EVENTS_MAX, clock.now()).await {
+            Ok(swept) if swept.more => Duration::from_millis(50),
+            Ok(_) => SWEEP_EVERY,
+            Err(error) => {
+                tracing::warn!(%error, "sweeping the store");
+                SWEEP_EVERY
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = stopped.wait_for(|stop| *stop) => {}
+        }
+    }
+}
+
+impl Observer for Metrics {
+    fn attempt(&self, sink: &str, result: &'static str) {
+        self.attempts(sink, result, 1);
+    }
+
+    fn wrote(&self, sink: &str, _events: usize, took: Duration) {
+        Metrics::wrote(self, sink, took);
+    }
+
+    fn trouble(&self, sink: &str, error: &geonce::Error) {
+        if let Some(more) = self.troubles_logged.now() {
+            tracing::warn!(sink, %error, kind = error.kind().as_str(), hint = error.hint_text(), more, "delivery is held up");
+        }
+    }
+}
+
+/// Ctrl-C, or the signal by which service managers stop us.
+fn until_told() -> impl Future<Output = ()> {
+    async {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            if let (Ok(mut terminate), Ok(mut interrupt)) =
+                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+            {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                return;
+            }
+        }
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn level(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+fn format(format: LogFormat) -> logs::Format {
+    match format {
+        LogFormat::Auto => logs::Format::Auto,
+        LogFormat::Pretty => logs::Format::Pretty,
+        LogFormat::Json => logs::Format::Json,
+    }
+}
+
+fn limits(limits: &ReceiverLimits) -> serve::Limits {
+    serve::Limits {
+        connections_max: limits.connections_max,
+        connections_per_address_max: limits.connections_per_address_max,
+        first_byte: limits.first_byte_within,
+        header: limits.header_within,
+        idle: limits.idle_within,
+        transfer_grace: limits.transfer_grace,
+        transfer_bytes_per_second_min: limits.transfer_rate_min,
+        transfer: limits.transfer_within,
+        header_bytes_max: limits.header_bytes_max,
+        buffered_bytes_max: limits.buffered_bytes_max,
+        shutdown: limits.shutdown_within,
+    }
+}

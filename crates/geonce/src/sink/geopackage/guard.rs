@@ -1,0 +1,149 @@
+//! The proof of once: three tables beside the layers, written in the transaction that writes the row.
+//!
+//! * `gpkg_geonce_applied (layer, key) → event, stale`: every event that was decided here, for ever.
+//! * `gpkg_geonce_entity (layer, entity) → version, key, content, fid, deleted`: what an upsert layer holds.
+//! * `gpkg_geonce_layer (id, name)` and `gpkg_geonce_column (layer, name)`: short numbers for layers, and the columns we made.
+//!
+//! GDAL lists every table of a file as a layer, registered or not, unless its name begins like the standard's own tables;
+//! GDAL's bookkeeping (`gpkg_ogr_contents`) has its name for the same reason. The tables know layers by name: they
+//! survive a layer that is deleted, replaced or edited.
+
+use crate::event::{EventId, Outcome};
+use crate::sink::Proof;
+use geonce_key::Version;
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, Transaction};
+
+pub(super) const TABLES: [&str; 4] =
+    ["gpkg_geonce_applied", "gpkg_geonce_entity", "gpkg_geonce_layer", "gpkg_geonce_column"];
+
+/// Without rowid: one B-tree, and the key is stored once. Keys are random, so rows are kept as short as can be.
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS gpkg_geonce_layer (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE COLLATE NOCASE);
+CREATE TABLE IF NOT EXISTS gpkg_geonce_column (layer INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (layer, name))
+  WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS gpkg_geonce_applied (layer INTEGER NOT NULL, key BLOB NOT NULL, event BLOB NOT NULL,
+  stale INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (layer, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS gpkg_geonce_entity (layer INTEGER NOT NULL, entity BLOB NOT NULL, version TEXT NOT NULL,
+  key BLOB NOT NULL, content BLOB NOT NULL, fid INTEGER, deleted INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (layer, entity)) WITHOUT ROWID;
+";
+
+/// Creates what is missing.
+pub(super) fn create(transaction: &Transaction<'_>) -> Result<()> {
+    transaction.execute_batch(SCHEMA)?;
+    for table in TABLES {
+        // A UNIQUE constraint does not hold for rows with NULL, so the row is looked for first.
+        transaction.execute(
+            "INSERT INTO gpkg_extensions (table_name, column_name, extension_name, definition, scope)
+             SELECT ?1, NULL, 'geonce_once', 'Which events have been written to which layer; other programs leave it alone.',
+             'write-only' WHERE NOT EXISTS (SELECT 1 FROM gpkg_extensions WHERE table_name = ?1)",
+            [table],
+        )?;
+    }
+    Ok(())
+}
+
+/// The number of a layer, given on first use.
+pub(super) fn layer(transaction: &Transaction<'_>, name: &str) -> Result<i64> {
+    transaction.execute("INSERT INTO gpkg_geonce_layer (name) VALUES (?1) ON CONFLICT DO NOTHING", [name])?;
+    transaction.query_row("SELECT id FROM gpkg_geonce_layer WHERE name = ?1", [name], |row| row.get(0))
+}
+
+/// The highest number given to an arrival.
+pub(super) fn last_arrival(connection: &Connection, layer: i64) -> Result<i64> {
+    let sql = "SELECT coalesce(max(CAST(version AS INTEGER)), 0) FROM gpkg_geonce_entity WHERE layer = ?1";
+    connection.query_row(sql, [layer], |row| row.get(0))
+}
+
+/// Events decided in a layer, by key.
+pub(super) fn page(connection: &Connection, layer: &str, after: Option<[u8; 16]>, limit: usize) -> Result<Vec<Proof>> {
+    let sql = "SELECT key, event FROM gpkg_geonce_applied
+               WHERE layer = (SELECT id FROM gpkg_geonce_layer WHERE name = ?1) AND key > ?2 ORDER BY key LIMIT ?3";
+    let after = after.as_ref().map_or(&[][..], |key| &key[..]);
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map((layer, after, i64::try_from(limit).unwrap_or(i64::MAX)), |row| {
+        Ok(Proof { key: row.get(0)?, event: EventId::from_bytes(row.get(1)?) })
+    })?;
+    rows.collect()
+}
+
+/// Which keys were decided in a layer.
+pub(super) fn decided(connection: &Connection, layer: &str, keys: impl Iterator<Item = [u8; 16]>) -> Result<Vec<bool>> {
+    let sql = "SELECT 1 FROM gpkg_geonce_applied
+               WHERE layer = (SELECT id FROM gpkg_geonce_layer WHERE name = ?1) AND key = ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    keys.map(|key| statement.exists((layer, key))).collect()
+}
+
+/// What an upsert layer holds of an entity.
+pub(super) struct Held {
+    /// `None` where it cannot be read.
+    pub(super) version: Option<Version>,
+    pub(super) key: [u8; 16],
+    pub(super) content: [u8; 32],
+    pub(super) fid: Option<i64>,
+}
+
+/// The statements of one transaction.
+pub(super) struct Guard<'c> {
+    layer: i64,
+    find: CachedStatement<'c>,
+    add: CachedStatement<'c>,
+    find_entity: CachedStatement<'c>,
+    set_entity: CachedStatement<'c>,
+}
+
+impl<'c> Guard<'c> {
+    pub(super) fn new(connection: &'c Connection, layer: i64) -> Result<Guard<'c>> {
+        Ok(Guard {
+            layer,
+            find: connection.prepare_cached("SELECT stale FROM gpkg_geonce_applied WHERE layer = ?1 AND key = ?2")?,
+            add: connection.prepare_cached("INSERT OR IGNORE INTO gpkg_geonce_applied VALUES (?1, ?2, ?3, ?4)")?,
+            find_entity: connection.prepare_cached(
+                "SELECT version, key, content, fid FROM gpkg_geonce_entity WHERE layer = ?1 AND entity = ?2",
+            )?,
+            set_entity: connection.prepare_cached(
+                "INSERT INTO gpkg_geonce_entity (layer, entity, version, key, content, fid)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (layer, entity) DO UPDATE SET
+                 version = excluded.version, key = excluded.key, content = excluded.content, fid = excluded.fid,
+                 deleted = 0",
+            )?,
+        })
+    }
+
+    /// What became of this key here, if it was decided.
+    pub(super) fn outcome(&mut self, key: [u8; 16]) -> Result<Option<Outcome>> {
+        let stale: Option<bool> = self.find.query_row((self.layer, key), |row| row.get(0)).optional()?;
+        Ok(stale.map(|stale| if stale { Outcome::Stale } else { Outcome::Applied }))
+    }
+
+    /// Remembers that a key is decided; false where it was already.
+    pub(super) fn decide(&mut self, key: [u8; 16], event: EventId, outcome: Outcome) -> Result<bool> {
+        let stale = outcome == Outcome::Stale;
+        Ok(self.add.execute((self.layer, key, event.to_bytes(), stale))? > 0)
+    }
+
+    pub(super) fn entity(&mut self, entity: &[u8; 32]) -> Result<Option<Held>> {
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(Held {
+                version: Version::parse(row.get_ref(0)?.as_str()?),
+                key: row.get(1)?,
+                content: row.get(2)?,
+                fid: row.get(3)?,
+            })
+        };
+        self.find_entity.query_row((self.layer, entity), read).optional()
+    }
+
+    pub(super) fn set_entity(
+        &mut self,
+        entity: &[u8; 32],
+        version: &Version,
+        key: [u8; 16],
+        content: &[u8; 32],
+        fid: i64,
+    ) -> Result<()> {
+        self.set_entity.execute((self.layer, entity, version.to_string(), key, content, fid))?;
+        Ok(())
+    }
+}
