@@ -2,9 +2,9 @@
 
 use super::human::{Size, Span};
 use super::source::ARRIVAL;
-use geonce::intake::{Identify, Invalid};
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
 use super::{HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
+use geonce::intake::{Identify, Invalid};
 use geonce::signature::{HmacScheme, Scheme};
 use geonce::sink::{Columns, Mode};
 use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};

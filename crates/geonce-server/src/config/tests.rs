@@ -1,10 +1,8 @@
 //! What a configuration comes to, and what is said about one that is wrong.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails should fail the test")]
-
-use geonce::intake::{Identify, Invalid};
 use super::verify::Shown;
 use super::*;
+use geonce::intake::{Identify, Invalid};
 use geonce::signature::Scheme;
 use geonce::sink::Columns;
 use geonce_key::policy::Dimensions;
@@ -346,7 +344,7 @@ fn what_is_wrong_with_verify_is_said_without_the_secret() {
         ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{path}\" }", &[], "must hold {body} once"),
         ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{time}{body}\" }", &[], "{time}"),
         (
-            "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}{body}\" }",
+            "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}.{body}\" }",
             &[],
             "timestamp_header",
         ),
