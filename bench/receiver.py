@@ -26,7 +26,7 @@ return redis.call('GET', KEYS[1])
 
 app = FastAPI(openapi_url=None)
 pool = redis.asyncio.BlockingConnectionPool.from_url(
-    os.environ["REDIS_URL"], max_connections=CONNECTIONS_MAX, timeout=30
+    os.environ["REDIS_URL"], max_connections=CONNECTIONS_MAX, timeout=None
 )
 client = redis.asyncio.Redis(connection_pool=pool)
 claim = client.register_script(CLAIM)

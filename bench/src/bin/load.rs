@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 
 /// Events that are delivered again and again.
 const REPEATED: u64 = 1_000;
+/// What a sender that was refused waits before it goes on. Refused events are not counted.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 const ANSWER_HEAD_BYTES_MAX: usize = 16 * 1_024;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -120,8 +122,12 @@ async fn talk(plan: Arc<Plan>) -> std::io::Result<Tally> {
         let watch = Stopwatch::start();
         let batch = matches!(plan.kind, Kind::Batches { .. });
         let status = connection.send(plan.tag, first..first + many, batch).await?;
-        tally.latencies.add(watch.elapsed());
         *tally.statuses.entry(status).or_default() += 1;
+        if (200..300).contains(&status) {
+            tally.latencies.add(watch.elapsed());
+        } else {
+            tokio::time::sleep(REFUSED_PAUSE).await;
+        }
     }
     Ok(tally)
 }
