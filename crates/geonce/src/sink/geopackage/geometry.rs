@@ -123,8 +123,7 @@ pub(super) fn read_bounds(blob: &[u8]) -> Option<Bounds> {
         4 => 64,
         _ => return None,
     };
-    let mut reader =
-        Reader { rest: blob.get(HEADER_BYTES..HEADER_BYTES + envelope_bytes)?, big_endian, bounds: None };
+    let mut reader = Reader { rest: blob.get(HEADER_BYTES..HEADER_BYTES + envelope_bytes)?, big_endian, bounds: None };
     let envelope = [reader.double()?, reader.double()?, reader.double()?, reader.double()?];
     envelope.iter().all(|number| number.is_finite()).then_some(envelope)
 }

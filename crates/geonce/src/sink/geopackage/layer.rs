@@ -94,7 +94,8 @@ fn refuse_taken(transaction: &Transaction<'_>, settings: &Settings) -> Result<()
     match taken {
         None => Ok(()),
         Some(kind) => {
-            let what = format!("{} has a {kind} {}, which is no layer of features", settings.path.display(), settings.layer);
+            let what =
+                format!("{} has a {kind} {}, which is no layer of features", settings.path.display(), settings.layer);
             Err(Error::new(Kind::Incompatible, what).hint("layer = \"another name\""))
         }
     }
@@ -127,7 +128,9 @@ fn has_only_standard_triggers(
     let prefix = format!("rtree_{}_{geometry}_", settings.layer).to_ascii_lowercase();
     let mut statement = transaction.prepare(sql)?;
     let names = statement.query_map([&settings.layer], |row| row.get::<_, String>(0))?;
-    names.map(|name| Ok(name?.to_ascii_lowercase().starts_with(&prefix))).try_fold(true, |all, one: rusqlite::Result<_>| Ok(all && one?))
+    names
+        .map(|name| Ok(name?.to_ascii_lowercase().starts_with(&prefix)))
+        .try_fold(true, |all, one: rusqlite::Result<_>| Ok(all && one?))
 }
 
 impl Layer {
@@ -137,7 +140,8 @@ impl Layer {
         let ours = our_columns(transaction, self.id).map_err(doing)?;
         let sql = table_sql(transaction, &settings.layer).map_err(doing)?;
         let has = |name: &str| found.iter().any(|column| column.name.eq_ignore_ascii_case(name));
-        let Some(fid) = found.iter().find(|column| column.key && column.declared.eq_ignore_ascii_case("INTEGER")) else {
+        let Some(fid) = found.iter().find(|column| column.key && column.declared.eq_ignore_ascii_case("INTEGER"))
+        else {
             let what = format!("the layer {} has no integer primary key", settings.layer);
             return Err(Error::new(Kind::Incompatible, what).hint("a GeoPackage layer needs one; use another layer"));
         };
@@ -178,7 +182,9 @@ impl Layer {
         let rtree_name = format!("rtree_{layer}_{geometry}");
         let (table, rtree, g, i) = (quoted(layer), quoted(&rtree_name), quoted(geometry), quoted(&self.fid));
         let trigger = |suffix: &str| quoted(&format!("{rtree_name}_{suffix}"));
-        let values = |row: &str| format!("({row}{i}, ST_MinX({row}{g}), ST_MaxX({row}{g}), ST_MinY({row}{g}), ST_MaxY({row}{g}))");
+        let values = |row: &str| {
+            format!("({row}{i}, ST_MinX({row}{g}), ST_MaxX({row}{g}), ST_MinY({row}{g}), ST_MaxY({row}{g}))")
+        };
         let has = |row: &str| format!("({row}{g} NOTNULL AND NOT ST_IsEmpty({row}{g}))");
         let put = format!("INSERT OR REPLACE INTO {rtree} VALUES {}", values("NEW."));
         let lacks = format!("(NEW.{g} ISNULL OR ST_IsEmpty(NEW.{g}))");
@@ -217,7 +223,12 @@ impl Layer {
     }
 
     /// Brings the table to the columns that rows need.
-    pub(super) fn change(&mut self, transaction: &Transaction<'_>, settings: &Settings, change: &Change) -> rusqlite::Result<()> {
+    pub(super) fn change(
+        &mut self,
+        transaction: &Transaction<'_>,
+        settings: &Settings,
+        change: &Change,
+    ) -> rusqlite::Result<()> {
         if *change == Change::default() {
             return Ok(());
         }

@@ -148,7 +148,11 @@ async fn declared_columns_are_the_only_ones() {
         assert_eq!(place.sink(&declared(bad)).err().unwrap().kind(), Kind::Invalid, "{bad:?}");
     }
     let sink = place
-        .sink(&declared(&[("number", "/id"), ("street", "/properties/address/street"), ("second", "/properties/list/1")]))
+        .sink(&declared(&[
+            ("number", "/id"),
+            ("street", "/properties/address/street"),
+            ("second", "/properties/list/1"),
+        ]))
         .unwrap();
     let batch = [
         r#""id":5,"properties":{"address":{"street":"Rue","no":1},"list":[1,2.5],"other":1}"#,
@@ -266,7 +270,11 @@ async fn a_layer_of_another_program_is_written_by_its_own_rules() {
     let batch = [
         feature(&maker, SQUARE, r#""properties":{"name":"ok","code":7,"new":1}"#),
         feature(&maker, POINT, r#""properties":{"name":"ok"}"#),
-        feature(&maker, r#"{"type":"Polygon","coordinates":[[[0,0,1],[1,0,1],[1,1,1],[0,0,1]]]}"#, r#""properties":{"name":"z"}"#),
+        feature(
+            &maker,
+            r#"{"type":"Polygon","coordinates":[[[0,0,1],[1,0,1],[1,1,1],[0,0,1]]]}"#,
+            r#""properties":{"name":"z"}"#,
+        ),
         feature(&maker, SQUARE, r#""properties":{"code":1}"#),
         feature(&maker, SQUARE, r#""properties":{"name":"long name","code":70000}"#),
         feature(&maker, SQUARE, r#""properties":{"name":"yes","code":70000}"#),
