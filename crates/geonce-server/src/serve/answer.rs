@@ -74,39 +74,48 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Why a request has no 2xx answer.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(super) struct Problem(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     status: StatusCode,
-    pub(super) code: Cow<'static, str>,
+    code: Cow<'static, str>,
     detail: Cow<'static, str>,
-    pub(super) pointer: String,
+    pointer: String,
     hint: Option<Cow<'static, str>>,
     retry_after_seconds: Option<u16>,
     header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
-    fn new(
-        status: StatusCode,
-        code: impl Into<Cow<'static, str>>,
-        detail: impl Into<Cow<'static, str>>,
-    ) -> Problem {
-        let (pointer, hint) = (String::new(), None);
-        Problem { status, code: code.into(), detail: detail.into(), pointer, hint, retry_after_seconds: None, header: None }
+    fn new(status: StatusCode, code: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let (code, detail, pointer) = (code.into(), detail.into(), String::new());
+        Problem(Box::new(Parts { status, code, detail, pointer, hint: None, retry_after_seconds: None, header: None }))
     }
 
     fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Problem {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
 
     fn retry_after(mut self, seconds: u16) -> Problem {
-        self.retry_after_seconds = Some(seconds);
+        self.0.retry_after_seconds = Some(seconds);
         self
     }
 
     fn with(mut self, name: HeaderName, value: &'static str) -> Problem {
-        self.header = Some((name, HeaderValue::from_static(value)));
+        self.0.header = Some((name, HeaderValue::from_static(value)));
         self
+    }
+
+    /// The stable code.
+    pub(super) fn code(&self) -> &str {
+        &self.0.code
+    }
+
+    /// Where in the payload.
+    pub(super) fn pointer(&self) -> &str {
+        &self.0.pointer
     }
 
     /// A request that cannot be understood.
@@ -208,7 +217,7 @@ impl Problem {
 
     /// Which of the request outcomes it counts as.
     pub(super) fn outcome(&self) -> RequestOutcome {
-        match (self.status, &*self.code) {
+        match (self.0.status, &*self.0.code) {
             (StatusCode::UNAUTHORIZED, _) => RequestOutcome::Unverified,
             (_, code::LATE) => RequestOutcome::Late,
             (status, _) if status.is_server_error() => RequestOutcome::Unavailable,
@@ -224,11 +233,11 @@ impl Problem {
     }
 
     fn finish(self, text: String) -> Answer {
-        let mut answer = respond(self.status, PROBLEM, text);
-        if let Some(seconds) = self.retry_after_seconds {
+        let mut answer = respond(self.0.status, PROBLEM, text);
+        if let Some(seconds) = self.0.retry_after_seconds {
             answer.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
-        if let Some((name, value)) = self.header {
+        if let Some((name, value)) = self.0.header {
             answer.headers_mut().insert(name, value);
         }
         answer
@@ -236,15 +245,19 @@ impl Problem {
 
     /// The document, but for its closing brace.
     fn write(&self, out: &mut String) {
-        let title = self.status.canonical_reason().unwrap_or_default();
-        let _ =
-            write!(out, r#"{{"type":"urn:geonce:{}","title":"{title}","status":{}"#, self.code, self.status.as_u16());
-        member(out, "detail", &self.detail);
-        member(out, "code", &self.code);
-        if self.status == StatusCode::BAD_REQUEST {
-            member(out, "pointer", &self.pointer);
+        let title = self.0.status.canonical_reason().unwrap_or_default();
+        let _ = write!(
+            out,
+            r#"{{"type":"urn:geonce:{}","title":"{title}","status":{}"#,
+            self.0.code,
+            self.0.status.as_u16()
+        );
+        member(out, "detail", &self.0.detail);
+        member(out, "code", &self.0.code);
+        if self.0.status == StatusCode::BAD_REQUEST {
+            member(out, "pointer", &self.0.pointer);
         }
-        if let Some(hint) = &self.hint {
+        if let Some(hint) = &self.0.hint {
             member(out, "hint", hint);
         }
     }
@@ -258,8 +271,8 @@ impl From<&Fault> for Problem {
             _ => StatusCode::BAD_REQUEST,
         };
         let mut problem = Problem::new(status, fault.code.clone(), fault.message.clone());
-        problem.pointer.clone_from(&fault.pointer);
-        problem.hint = fault.hint.clone().map(Cow::Owned);
+        problem.0.pointer.clone_from(&fault.pointer);
+        problem.0.hint = fault.hint.clone().map(Cow::Owned);
         problem
     }
 }

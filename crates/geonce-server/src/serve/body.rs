@@ -3,6 +3,7 @@
 
 use super::answer::{Problem, code};
 use super::connection::{Phase, Watch};
+use super::route::percent_decode;
 use bytes::{Bytes, BytesMut};
 use flate2::bufread::MultiGzDecoder;
 use geonce_key::split::Format;
@@ -35,15 +36,24 @@ pub(super) enum Coding {
     Gzip,
 }
 
-/// What the content type says about the format; a body without one is looked at.
-pub(super) fn format(headers: &HeaderMap) -> Result<Format, Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(Format::Auto) };
+/// What a body holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Payloads, divided like this.
+    Payload(Format),
+    /// A form, whose field `payload` is a JSON payload.
+    Form,
+}
+
+/// What the content type says. A body without one is looked at.
+pub(super) fn content(headers: &HeaderMap) -> Result<Content, Problem> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(Content::Payload(Format::Auto)) };
     if headers.get_all(header::CONTENT_TYPE).iter().nth(1).is_some() {
         return Err(Problem::content_type("there are several content types"));
     }
     match value.as_bytes() {
-        b"application/json" | b"application/geo+json" => return Ok(Format::Json),
-        b"" => return Ok(Format::Auto),
+        b"application/json" | b"application/geo+json" => return Ok(Content::Payload(Format::Json)),
+        b"" => return Ok(Content::Payload(Format::Auto)),
         _ => {}
     }
     let text = value.to_str().map_err(|_| Problem::content_type("the content type cannot be read"))?;
@@ -57,27 +67,52 @@ pub(super) fn format(headers: &HeaderMap) -> Result<Format, Problem> {
             return Err(Problem::content_type("texts are taken in UTF-8 only"));
         }
     }
-    match essence.as_str() {
-        "application/json" | "text/json" => Ok(Format::Json),
-        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-ldjson" => {
-            Ok(Format::Lines)
+    Ok(Content::Payload(match essence.as_str() {
+        "application/json" | "text/json" => Format::Json,
+        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-ldjson" => Format::Lines,
+        "application/geo+json-seq" | "application/json-seq" => Format::Sequence,
+        "application/wkt" | "text/wkt" | "text/plain" => Format::Wkt,
+        "application/wkb" | "application/ewkb" | "application/octet-stream" => Format::Wkb,
+        "application/x-www-form-urlencoded" => return Ok(Content::Form),
+        // `application/vnd.geo+json`, `application/cloudevents+json` and the like.
+        other if other.starts_with("application/") && other.ends_with("+json") => Format::Json,
+        _ => return Err(Problem::content_type("this content type is not taken")),
+    }))
+}
+
+/// The payload of a body, and how it is divided. `is_part` where the bytes are a form's field already.
+pub(super) fn payload(body: Bytes, content: Content, is_part: bool) -> Result<(Bytes, Format), Problem> {
+    const RECORD_SEPARATOR: u8 = 0x1e;
+    match content {
+        // A text sequence without record separators is lines.
+        Content::Payload(Format::Sequence) if body.first() != Some(&RECORD_SEPARATOR) => Ok((body, Format::Lines)),
+        Content::Payload(format) => Ok((body, format)),
+        Content::Form => {
+            let field = if is_part { Some(body) } else { form_field(&body) };
+            let decoded = field.and_then(|field| form_value(&field));
+            let Some(payload) = decoded.filter(|payload| !payload.is_empty()) else {
+                return Err(Problem::content_type(
+                    "a form must have a field payload; curl sends forms unless told otherwise",
+                ));
+            };
+            Ok((payload, Format::Json))
         }
-        "application/geo+json-seq" | "application/json-seq" => Ok(Format::Sequence),
-        "application/wkt" | "text/wkt" | "text/plain" => Ok(Format::Wkt),
-        "application/wkb" | "application/ewkb" | "application/octet-stream" => Ok(Format::Wkb),
-        // `application/geo+json`, `application/vnd.geo+json`, `application/cloudevents+json` and the like.
-        other if other.starts_with("application/") && other.ends_with("+json") => Ok(Format::Json),
-        _ => Err(Problem::content_type("this content type is not taken")),
     }
 }
 
-/// A text sequence without record separators is lines.
-pub(super) fn settle_format(format: Format, body: &[u8]) -> Format {
-    const RECORD_SEPARATOR: u8 = 0x1e;
-    match format {
-        Format::Sequence if body.first() != Some(&RECORD_SEPARATOR) => Format::Lines,
-        other => other,
+/// The field `payload` of a form, as sent.
+fn form_field(body: &Bytes) -> Option<Bytes> {
+    let field = body.split(|byte| *byte == b'&').find_map(|field| field.strip_prefix(b"payload="))?;
+    Some(body.slice_ref(field))
+}
+
+/// What a form's field says. Some senders escape nothing: what starts like JSON is JSON.
+fn form_value(field: &Bytes) -> Option<Bytes> {
+    if matches!(field.first(), Some(b'{' | b'[')) {
+        return Some(field.clone());
     }
+    let spaced: Vec<u8> = field.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    percent_decode(&spaced).map(Bytes::from)
 }
 
 pub(super) fn coding(headers: &HeaderMap) -> Result<Coding, Problem> {
@@ -234,7 +269,7 @@ fn broken_gzip(error: &io::Error) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use super::{Format, HeaderMap, HeaderValue, format};
+    use super::{Bytes, Content, Format, HeaderMap, HeaderValue, content, payload};
 
     #[test]
     fn content_types_say_how_a_body_is_written() {
@@ -252,13 +287,29 @@ mod tests {
             ("application/json; charset=utf-16", None),
             ("text/plain; charset=latin1", None),
             ("application/xml", None),
-            ("application/x-www-form-urlencoded", None),
             ("+json", None),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("content-type", HeaderValue::from_static(text));
-            assert_eq!(format(&headers).ok(), expected, "{text}");
+            assert_eq!(content(&headers).ok(), expected.map(Content::Payload), "{text}");
         }
-        assert_eq!(format(&HeaderMap::new()).ok(), Some(Format::Auto));
+        assert_eq!(content(&HeaderMap::new()).ok(), Some(Content::Payload(Format::Auto)));
+    }
+
+    #[test]
+    fn the_payload_of_a_form_is_found_and_unescaped() {
+        for (form, is_part, expected) in [
+            ("payload=%7B%22a%22%3A1%7D&x=y", false, Some(r#"{"a":1}"#)),
+            ("x=y&payload=%7b+%7d", false, Some("{ }")),
+            (r#"payload={"a":"1+1"}"#, false, Some(r#"{"a":"1+1"}"#)),
+            ("%7B%7D", true, Some("{}")),
+            ("payload=", false, None),
+            ("payload=%7", false, None),
+            ("other=%7B%7D", false, None),
+            (r#"{"type":"Point"}"#, false, None),
+        ] {
+            let found = payload(Bytes::from_static(form.as_bytes()), Content::Form, is_part);
+            assert_eq!(found.ok(), expected.map(|text| (Bytes::from(text), Format::Json)), "{form}");
+        }
     }
 }

@@ -67,7 +67,7 @@ impl Histogram {
     }
 
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let bounds = self.bounds.iter().copied().chain([f64::MAX]);
+        let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(self.counts.iter().map(|count| count.load(Relaxed))).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum = Duration::from_nanos(self.nanos.load(Relaxed)).as_secs_f64();
@@ -96,6 +96,11 @@ impl SourceMetrics {
     pub(crate) fn count(&self, outcome: RequestOutcome, took: Duration) {
         self.requests[outcome as usize].fetch_add(1, Relaxed);
         self.duration.observe(took);
+    }
+
+    /// The keys of a request were made.
+    pub(super) fn keyed(&self, took: Duration) {
+        self.key_duration.observe(took);
     }
 }
 
@@ -141,21 +146,12 @@ impl Metrics {
         self.sources.get(name).cloned().unwrap_or_else(|| Arc::new(SourceMetrics::new()))
     }
 
-    /// Events that were looked up in the store.
-    pub(super) fn looked_up(&self, new: usize, known: usize) {
+    /// The store has said of so many events whether they are known.
+    pub(super) fn looked_up(&self, new: usize, known: usize, took: Duration) {
         self.found_new.fetch_add(new as u64, Relaxed);
         self.found_known.fetch_add(known as u64, Relaxed);
-    }
-
-    /// The store has answered an accept.
-    pub(crate) fn lookup(&self, took: Duration) {
-        self.lookup_duration.observe(took);
-    }
-
-    /// A payload was keyed.
-    pub(crate) fn keyed(&self, source: &str, took: Duration) {
-        if let Some(source) = self.sources.get(source) {
-            source.key_duration.observe(took);
+        if new + known > 0 {
+            self.lookup_duration.observe(took);
         }
     }
 
@@ -224,7 +220,7 @@ impl Scrape {
         for (name, source) in sources {
             source.duration.encode(durations.encode_family(&[("source", &**name)])?)?;
         }
-        let help = "Time to make a key";
+        let help = "Time to make the keys of a request";
         let mut durations =
             encoder.encode_descriptor("geonce_key_duration_seconds", help, None, MetricType::Histogram)?;
         for (name, source) in sources {

@@ -1,25 +1,23 @@
-//! `/in/{source}`: events that are posted, the challenge of ArcGIS, the handshake of CloudEvents.
+//! `/in/{source}`: events that are posted, the challenge of `ArcGIS`, the handshake of `CloudEvents`.
 //!
 //! A signature is checked over the body as it was received, before it is inflated: that is what senders sign.
 
 use super::answer::{self, Answer, Counts, Problem, code};
 use super::body::{self, Coding};
 use super::connection::{Phase, Watch};
-use super::route::percent_decode;
+use super::route::percent_decode_text;
 use super::{Gateway, Served};
 use geonce::clock::Stopwatch;
-use geonce::intake::{Arrival, FeatureReceipt, Receipt, Refused};
-use geonce::signature;
+use geonce::intake::{Arrival, FeatureReceipt, Receipt, Refused, Source};
+use geonce::signature::{self, CHALLENGE_BYTES_MAX, Verified};
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Request, StatusCode};
 
 /// The methods that a source takes.
 pub(super) const ALLOW: &str = "POST, OPTIONS";
 const ALLOW_CHALLENGE: &str = "POST, GET, OPTIONS";
-
-/// The longest challenge that is answered.
-const CHALLENGE_BYTES_MAX: usize = 1_024;
 
 const REQUEST_ORIGIN: HeaderName = HeaderName::from_static("webhook-request-origin");
 const ALLOWED_ORIGIN: HeaderName = HeaderName::from_static("webhook-allowed-origin");
@@ -31,17 +29,24 @@ pub(super) async fn post(gateway: &Gateway, served: &Served, watch: &Watch, requ
     let (outcome, answer) = match receive(gateway, served, watch, request).await {
         Ok(receipt) => {
             let counts = Counts::of(&receipt.features);
-            gateway.metrics.looked_up(counts.accepted, counts.duplicate + counts.conflict);
+            gateway.metrics.looked_up(counts.accepted, counts.duplicate + counts.conflict, receipt.storing);
             if counts.refused > 0 {
                 log_refused(gateway, served, &receipt);
             }
+            served.metrics.keyed(receipt.keying);
             let fresh = if served.route.fresh_status == 200 { StatusCode::OK } else { StatusCode::ACCEPTED };
             (counts.outcome(), answer::receipt(&receipt, &counts, fresh))
         }
         Err(problem) => {
             if let Some(more) = gateway.metrics.refusals_logged.now() {
                 let source = &*served.route.source.name;
-                tracing::info!(source, code = &*problem.code, pointer = problem.pointer, more, "a request was refused");
+                tracing::info!(
+                    source,
+                    code = problem.code(),
+                    pointer = problem.pointer(),
+                    more,
+                    "a request was refused"
+                );
             }
             (problem.outcome(), problem.answer())
         }
@@ -58,8 +63,8 @@ async fn receive(
 ) -> Result<Receipt, Problem> {
     let (head, incoming) = request.into_parts();
     let route = &served.route;
-    let stated = body::coding(&head.headers).and_then(|coding| Ok((coding, body::format(&head.headers)?)));
-    let (coding, format) = stated.inspect_err(|_| {
+    let stated = body::coding(&head.headers).and_then(|coding| Ok((coding, body::content(&head.headers)?)));
+    let (coding, content) = stated.inspect_err(|_| {
         if !incoming.is_end_stream() {
             watch.leave_unread();
         }
@@ -67,36 +72,44 @@ async fn receive(
     let mut received = body::read(incoming, route.body_bytes_max, &gateway.budget, watch).await?;
     watch.enter_for(Phase::Handling, route.ack_within);
     let source = &route.source;
-    let verified = match &source.verify {
-        None => None,
-        Some(verifier) => {
-            let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-            let request = signature::Request {
-                method: head.method.as_str(),
-                path,
-                headers: &head.headers,
-                body: &received.bytes,
-            };
-            Some(verifier.verify(&request, gateway.clock.now()).map_err(|_| Problem::unverified())?)
-        }
-    };
+    let verified = verify(gateway, source, &head, &received.bytes)?;
     let recorded = async {
+        // Nothing is read of a body but what the signature vouches for.
+        let signed = verified.as_ref().map(|verified| verified.body.clone());
+        let part = signed.filter(|signed| *signed != (0..received.bytes.len()));
+        if let Some(part) = part.clone() {
+            received.bytes = received.bytes.slice(part);
+        }
         if coding == Coding::Gzip {
             received = body::inflate(received, route.body_bytes_max, &gateway.budget).await?;
         }
         if received.bytes.is_empty() {
             return Err(Problem::empty());
         }
-        let refused = |refused: Refused| {
+        let (body, format) = body::payload(received.bytes.clone(), content, part.is_some())?;
+        let delivery = source.delivery_id(&head.headers, verified.as_ref()).map_err(|fault| Problem::from(&fault))?;
+        let receipt = gateway.intake.receive(source, Arrival { body, format, delivery }).await;
+        receipt.map_err(|refused| {
             log_store(gateway, &refused);
             Problem::from(&refused)
-        };
-        let delivery = source.delivery_id(&head.headers, verified.as_ref()).map_err(|fault| Problem::from(&fault))?;
-        let format = body::settle_format(format, &received.bytes);
-        let arrival = Arrival { body: received.bytes.clone(), format, delivery };
-        gateway.intake.receive(source, arrival).await.map_err(refused)
+        })
     };
     watch.within(recorded).await.unwrap_or_else(|| Err(Problem::late()))
+}
+
+/// Checks the signature; `None` where the source needs none.
+fn verify(gateway: &Gateway, source: &Source, head: &Parts, body: &[u8]) -> Result<Option<Verified>, Problem> {
+    let Some(verifier) = &source.verify else { return Ok(None) };
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let request = signature::Request { method: head.method.as_str(), path, headers: &head.headers, body };
+    let verified = verifier.verify(&request, gateway.clock.now()).map_err(|cause| {
+        // The sender must not learn the cause; whoever runs the gateway needs it.
+        if let Some(more) = gateway.metrics.refusals_logged.now() {
+            tracing::info!(source = &*source.name, %cause, more, "a signature does not hold");
+        }
+        Problem::unverified()
+    })?;
+    Ok(Some(verified))
 }
 
 /// What a store says belongs into the log, not into an answer.
@@ -121,17 +134,16 @@ fn log_refused(gateway: &Gateway, served: &Served, receipt: &Receipt) {
     }
 }
 
-/// ArcGIS asks whether we know the secret: `GET /in/{source}?crc_token=…`.
+/// `ArcGIS` asks whether we know the secret: `GET /in/{source}?crc_token=…`.
 pub(super) fn challenge(served: &Served, request: &Request<Incoming>) -> Answer {
     let query = request.uri().query().unwrap_or_default();
     let Some(token) = query.split('&').find_map(|pair| pair.strip_prefix("crc_token=")) else {
         return Problem::method(ALLOW).answer();
     };
-    let Some(token) = percent_decode(token).filter(|token| (1..=CHALLENGE_BYTES_MAX).contains(&token.len())) else {
-        return Problem::refused(code::CHALLENGE_INVALID, "crc_token is empty, too long or not text").answer();
-    };
-    match served.route.source.verify.as_ref().and_then(|verifier| verifier.challenge(&token)) {
-        None => Problem::method(ALLOW).answer(),
+    let Some(verifier) = &served.route.source.verify else { return Problem::method(ALLOW).answer() };
+    let token = percent_decode_text(token).filter(|token| token.len() <= CHALLENGE_BYTES_MAX);
+    match token.and_then(|token| verifier.challenge(&token)) {
+        None => Problem::refused(code::CHALLENGE_INVALID, "this challenge is not one that the source answers").answer(),
         Some(response) => {
             let mut text = String::from("{\"response_token\":");
             answer::string(&mut text, &response);

@@ -33,17 +33,13 @@ pub(super) async fn answer(gateway: &Gateway, watch: &Watch, request: Request<In
 /// The source of this name, which may be percent-encoded. Nothing else is done to a path: `..` is a name like any
 /// other, and no source's.
 fn source<'a>(gateway: &'a Gateway, name: &str) -> Option<&'a Served> {
-    let name = if name.contains('%') { percent_decode(name)? } else { Cow::Borrowed(name) };
-    gateway.sources.get(&*name)
+    gateway.sources.get(&*percent_decode_text(name)?)
 }
 
-/// The text that `%XX` stand in; `None` if it is none.
-pub(super) fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains('%') {
-        return Some(Cow::Borrowed(text));
-    }
+/// The bytes that `%XX` stand for; `None` if some stand for nothing.
+pub(super) fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let [first, after @ ..] = rest {
         rest = after;
         if *first != b'%' {
@@ -55,7 +51,15 @@ pub(super) fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
         bytes.push(u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?);
         rest = after;
     }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
+    Some(bytes)
+}
+
+/// The same for text.
+pub(super) fn percent_decode_text(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    String::from_utf8(percent_decode(text.as_bytes())?).ok().map(Cow::Owned)
 }
 
 fn other_method(served: &Served, request: &Request<Incoming>) -> Answer {
@@ -95,7 +99,7 @@ fn unread(watch: &Watch, request: &Request<Incoming>, answer: Answer) -> Answer 
 
 #[cfg(test)]
 mod tests {
-    use super::percent_decode;
+    use super::percent_decode_text;
 
     #[test]
     fn percent_signs_are_decoded_or_refused() {
@@ -109,7 +113,7 @@ mod tests {
             ("%zz", None),
             ("%ff", None),
         ] {
-            assert_eq!(percent_decode(text).as_deref(), expected, "{text}");
+            assert_eq!(percent_decode_text(text).as_deref(), expected, "{text}");
         }
     }
 }

@@ -52,13 +52,7 @@ fn contradicts(event: &NewEvent, holder: &EventRow) -> bool {
 }
 
 /// A duplicate: counted, and where its event died of something that time may mend, revived.
-fn repeat(
-    group: &mut Group<'_>,
-    event: &NewEvent,
-    source: i64,
-    holder: &EventRow,
-    now: Timestamp,
-) -> Attempt<Verdict> {
+fn repeat(group: &mut Group<'_>, event: &NewEvent, source: i64, holder: &EventRow, now: Timestamp) -> Attempt<Verdict> {
     let drift = holder.content != event.content;
     count_repeat(group, source, holder)?;
     if drift {
@@ -118,7 +112,7 @@ fn clash(
         _ => format!("{} came under the same id with other content", holder.id),
     };
     let cause = Cause::new(Class::Conflict, code, message);
-    record(group, event, source, Some((key, cause)), now)?;
+    record(group, event, source, Some(&(key, cause)), now)?;
     group.count(source, tally, 1);
     Ok(Verdict::Conflict { event: event.id, of: holder.id })
 }
@@ -128,15 +122,15 @@ fn record(
     group: &mut Group<'_>,
     event: &NewEvent,
     source: i64,
-    clash: Option<(Fingerprint, Cause)>,
+    clash: Option<&(Fingerprint, Cause)>,
     now: Timestamp,
 ) -> Attempt<Verdict> {
     let (admitted, sinks) = match &event.admission {
         Admission::Deliver(sinks) => (None, sinks),
         Admission::Dead(cause, sinks) => (Some(cause), sinks),
     };
-    let cause = clash.as_ref().map(|(_, cause)| cause).or(admitted);
-    let (keys, aliases) = match &clash {
+    let cause = clash.map(|(_, cause)| cause).or(admitted);
+    let (keys, aliases) = match clash {
         Some((key, _)) => (key, [].as_slice()),
         None => (&event.key, event.aliases.as_slice()),
     };

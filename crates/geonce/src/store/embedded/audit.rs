@@ -1,4 +1,4 @@
-//! Compares the store with itself: SQLite's own check, records against work, payloads, claims and books.
+//! Compares the store with itself: `SQLite`'s own check, records against work, payloads, claims and books.
 
 use super::failure::{Attempt, Failure};
 use super::group::TALLIES;

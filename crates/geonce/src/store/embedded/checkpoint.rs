@@ -40,7 +40,7 @@ impl Checkpointer {
         let (committed, commits) = sync_channel(1);
         let (stop, stopped) = sync_channel(1);
         let flag = Arc::clone(&restart);
-        let thread = std::thread::spawn(move || run(&connection, &commits, &stopped, &flag));
+        let thread = super::thread("store checkpoint", move || run(&connection, &commits, &stopped, &flag))?;
         Ok(Checkpointer { signals: Some((committed, stop)), restart, thread: Some(thread) })
     }
 

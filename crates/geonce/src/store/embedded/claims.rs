@@ -7,7 +7,7 @@
 //! Nothing here changes before the transaction that it belongs to is committed. A claim whose event is gone is free.
 
 use super::failure::{Attempt, damaged};
-use super::row::{Bytes16, bytes16, bytes_sum, number, optional_blob};
+use super::row::{Bytes16, bytes_sum, bytes16, number, optional_blob};
 use fastbloom::BloomFilter;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
@@ -125,6 +125,7 @@ struct Sorted {
 }
 
 /// A piece of upkeep that was done in a transaction, to be taken over once that is committed.
+#[derive(Clone, Copy)]
 pub(super) enum Step {
     /// A segment was begun with all of the log.
     Begun { number: i64, begun: i64, last_seq: i64 },
@@ -269,7 +270,9 @@ impl Claims {
             Step::Finished => {
                 if let Some(sealing) = self.sealing.take() {
                     self.trim = Some(sealing.last_seq);
-                    if let Some(Sorted { filter, .. }) = Arc::into_inner(sealing.keys.sorted).and_then(OnceLock::into_inner) {
+                    if let Some(Sorted { filter, .. }) =
+                        Arc::into_inner(sealing.keys.sorted).and_then(OnceLock::into_inner)
+                    {
                         self.segments.push(Segment { number: sealing.number, begun: sealing.begun, filter });
                     }
                 }
@@ -324,8 +327,8 @@ impl Sealing {
         };
         if self.copied == sorted.entries.len() {
             let filter = write_filter(&sorted.filter);
-            let mut finish = connection
-                .prepare_cached("UPDATE segment SET ready = 1, keys = ?2, filter = ?3 WHERE number = ?1")?;
+            let mut finish =
+                connection.prepare_cached("UPDATE segment SET ready = 1, keys = ?2, filter = ?3 WHERE number = ?1")?;
             finish.execute(params![self.number, number(sorted.entries.len()), filter])?;
             return Ok(Some(Step::Finished));
         }
@@ -344,7 +347,8 @@ pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 fn spawn_sorter(map: &Arc<KeyMap>, wake: &Wake) -> Arc<OnceLock<Sorted>> {
     let place = Arc::new(OnceLock::new());
     let (map, wake, sorted) = (Arc::clone(map), Arc::clone(wake), Arc::clone(&place));
-    std::thread::spawn(move || {
+    // Without a thread nothing is sorted now; the writer looks after that.
+    let _ = std::thread::Builder::new().name("store sorter".to_owned()).spawn(move || {
         let mut entries: Vec<(Key, Bytes16)> = map.iter().map(|(&key, &event)| (key, event)).collect();
         drop(map);
         entries.sort_unstable_by_key(|&(key, _)| key);

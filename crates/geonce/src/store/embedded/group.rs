@@ -37,8 +37,22 @@ pub(super) enum Tally {
 
 /// The names of the tallies in the store, in their order.
 pub(super) const TALLIES: [&str; 16] = [
-    "received", "refused", "duplicate", "applied", "stale", "near", "repaired", "dead", "purged", "waiting", "conflict",
-    "drift", "collision", "revived", "done", "keys",
+    "received",
+    "refused",
+    "duplicate",
+    "applied",
+    "stale",
+    "near",
+    "repaired",
+    "dead",
+    "purged",
+    "waiting",
+    "conflict",
+    "drift",
+    "collision",
+    "revived",
+    "done",
+    "keys",
 ];
 
 /// What the name of a counter of refused events begins with; the code follows.

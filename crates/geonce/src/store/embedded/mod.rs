@@ -1,4 +1,4 @@
-//! The embedded store: one SQLite file, written by one thread with group commit, read beside it.
+//! The embedded store: one `SQLite` file, written by one thread with group commit, read beside it.
 //!
 //! An answer means that the event survives a power cut (write-ahead log, synced at every commit). The file is held by one
 //! gateway at a time; tools may list, replay and purge beside it. `docs/decisions/004-embedded-store.md` says why.
@@ -81,13 +81,7 @@ impl Embedded {
         Embedded::start(place, options, access, tuning, lock).map_err(|failure| failure.explain(&doing))
     }
 
-    fn start(
-        place: Place,
-        options: &Options,
-        access: Access,
-        tuning: Tuning,
-        lock: Option<File>,
-    ) -> Attempt<Embedded> {
+    fn start(place: Place, options: &Options, access: Access, tuning: Tuning, lock: Option<File>) -> Attempt<Embedded> {
         let connection = place.create()?;
         let (messages, received) = mpsc::channel(WAITING_MAX);
         let wake = waker(&messages);
@@ -114,7 +108,7 @@ impl Embedded {
             now: 0,
             lock,
         };
-        let writer = std::thread::spawn(move || writer.run(received));
+        let writer = thread("store writer", move || writer.run(received))?;
         Ok(Embedded {
             place,
             access,
@@ -266,13 +260,14 @@ impl Store for Embedded {
         Box::pin(async move {
             // It may take minutes: it has a thread and a connection to itself.
             let (reply, answer) = oneshot::channel();
-            std::thread::spawn(move || {
+            let audit = thread("store audit", move || {
                 let audited = place
                     .connect(Purpose::Read)
                     .and_then(|connection| read::in_snapshot(&connection, audit::audit))
                     .map_err(|failure| failure.explain("auditing the store"));
                 let _ = reply.send(audited);
             });
+            audit.map_err(|failure| failure.explain("auditing the store"))?;
             answer.await.map_err(|_| Error::new(Kind::Internal, "auditing the store"))?
         })
     }
@@ -290,6 +285,12 @@ impl Store for Embedded {
             closed
         })
     }
+}
+
+/// Starts a thread; the system may have none left.
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Attempt<JoinHandle<()>> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map_err(|error| Error::new(Kind::Resource, format!("starting the {name}")).because(error).into())
 }
 
 /// Wakes the writer, as long as there is a store.

@@ -35,12 +35,12 @@ impl Reader {
     pub(super) fn start(place: &Place) -> Attempt<Reader> {
         let connection = place.connect(Purpose::Read)?;
         let (sender, mut questions) = mpsc::channel::<Question>(WAITING_MAX);
-        let thread = std::thread::spawn(move || {
+        let thread = super::thread("store reader", move || {
             while let Some(question) = questions.blocking_recv() {
                 // One that panics loses its own answer only.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| question(&connection)));
             }
-        });
+        })?;
         Ok(Reader { questions: Some(sender), thread: Some(thread) })
     }
 
@@ -71,10 +71,7 @@ impl Reader {
 }
 
 /// Asks within one read transaction, so that all of it is of one moment.
-pub(super) fn in_snapshot<T>(
-    connection: &Connection,
-    question: impl FnOnce(&Connection) -> Attempt<T>,
-) -> Attempt<T> {
+pub(super) fn in_snapshot<T>(connection: &Connection, question: impl FnOnce(&Connection) -> Attempt<T>) -> Attempt<T> {
     let transaction = connection.unchecked_transaction()?;
     question(&transaction)
 }
@@ -93,14 +90,12 @@ pub(super) fn names(connection: &Connection, table: &str) -> Attempt<Names> {
 static LIST_ALL: LazyLock<String> =
     LazyLock::new(|| format!("SELECT {EVENT_COLUMNS} FROM event e WHERE e.id < ?1 ORDER BY e.id DESC"));
 static LIST_DEAD: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {EVENT_COLUMNS} FROM event e INDEXED BY dead WHERE e.state = 2 AND e.id < ?1 ORDER BY e.id DESC"
-    )
+    format!("SELECT {EVENT_COLUMNS} FROM event e INDEXED BY dead WHERE e.state = 2 AND e.id < ?1 ORDER BY e.id DESC")
 });
 static LIST_OPEN: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT {EVENT_COLUMNS} FROM (SELECT DISTINCT event FROM work WHERE event < ?1 ORDER BY event DESC) w \
-         CROSS JOIN event e ON e.id = w.event WHERE e.state = 0"
+        "SELECT {EVENT_COLUMNS} FROM work w CROSS JOIN event e ON e.id = w.event WHERE w.event < ?1 AND e.state = 0 \
+         ORDER BY w.event DESC"
     )
 });
 
@@ -135,8 +130,11 @@ pub(super) fn list(connection: &Connection, request: &ListRequest) -> Attempt<Ve
     };
     let mut statement = connection.prepare_cached(query)?;
     let mut rows = statement.query([before])?;
+    let mut last = None;
     while let Some(row) = rows.next()? {
-        if !take(EventRow::read(row)?)? {
+        let event = EventRow::read(row)?;
+        // An event with work at several sinks comes several times in a row.
+        if last.replace(event.id) != Some(event.id) && !take(event)? {
             break;
         }
     }

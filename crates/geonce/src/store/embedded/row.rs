@@ -1,6 +1,6 @@
 //! How events are written into columns, and read back with everything checked.
 //!
-//! SQLite does not notice a flipped bit inside a value: a checksum over what never changes of an event, and one over
+//! `SQLite` does not notice a flipped bit inside a value: a checksum over what never changes of an event, and one over
 //! its payload, do.
 
 use super::failure::{Attempt, damaged};
@@ -31,8 +31,7 @@ pub(super) fn number(count: usize) -> i64 {
 pub(super) type Bytes16 = [u8; 16];
 
 /// Columns of an event, in the order in which [`EventRow::read`] takes them.
-pub(super) const EVENT_COLUMNS: &str =
-    "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
+pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
      e.digests, e.spatial, e.content, e.cause, e.sum";
 
 /// The row of an event.

@@ -137,8 +137,9 @@ impl Place {
                 .into());
         }
         if version != SCHEMA_VERSION {
-            let message =
-                format!("{name} has schema {version}, this release reads schema {SCHEMA_VERSION}: a newer one wrote it");
+            let message = format!(
+                "{name} has schema {version}, this release reads schema {SCHEMA_VERSION}: a newer one wrote it"
+            );
             return Err(Error::new(Kind::Incompatible, message)
                 .hint("use the release that wrote it, or a later one")
                 .into());

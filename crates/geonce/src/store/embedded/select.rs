@@ -197,12 +197,7 @@ fn first_id(time: Timestamp) -> Bytes16 {
 }
 
 /// Forgets done events whose window is over: how many were seen and forgotten, and the last one seen.
-fn forget_done(
-    group: &mut Group<'_>,
-    after: Bytes16,
-    limit: usize,
-    now: Timestamp,
-) -> Attempt<(usize, u64, Bytes16)> {
+fn forget_done(group: &mut Group<'_>, after: Bytes16, limit: usize, now: Timestamp) -> Attempt<(usize, u64, Bytes16)> {
     let horizon = now.minus(group.options.window);
     let mut candidates = Vec::with_capacity(limit);
     let mut statement = group.connection.prepare_cached(
@@ -237,9 +232,8 @@ fn purge_dead(group: &mut Group<'_>, after: Bytes16, limit: usize, now: Timestam
 /// Takes a slice out of an old segment: claims of events that are still there go to the end of the log.
 fn release(group: &mut Group<'_>, segment: i64) -> Attempt<usize> {
     let mut claims = Vec::with_capacity(SLICE_CLAIMS);
-    let mut statement = group
-        .connection
-        .prepare_cached("SELECT key, event FROM sealed WHERE segment = ?1 ORDER BY key LIMIT ?2")?;
+    let mut statement =
+        group.connection.prepare_cached("SELECT key, event FROM sealed WHERE segment = ?1 ORDER BY key LIMIT ?2")?;
     let mut rows = statement.query(params![segment, number(SLICE_CLAIMS)])?;
     while let Some(row) = rows.next()? {
         claims.push((Key(bytes16(row, 0)?), bytes16(row, 1)?));
@@ -252,8 +246,7 @@ fn release(group: &mut Group<'_>, segment: i64) -> Attempt<usize> {
         }
     }
     if let Some((last, _)) = claims.last() {
-        let mut statement =
-            group.connection.prepare_cached("DELETE FROM sealed WHERE segment = ?1 AND key <= ?2")?;
+        let mut statement = group.connection.prepare_cached("DELETE FROM sealed WHERE segment = ?1 AND key <= ?2")?;
         statement.execute(params![segment, last.0])?;
     }
     if claims.len() < SLICE_CLAIMS {

@@ -63,7 +63,13 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
         let mut statement = group
             .connection
             .prepare_cached("UPDATE work SET due = ?3, token = ?4, lapses = ?5 WHERE event = ?1 AND sink = ?2")?;
-        statement.execute(params![work.event, sink, now.plus(request.duration).millis().min(NEVER - 1), token, lapses])?;
+        statement.execute(params![
+            work.event,
+            sink,
+            now.plus(request.duration).millis().min(NEVER - 1),
+            token,
+            lapses
+        ])?;
         leased.push(Leased {
             lease: Lease { event: id, sink: request.sink.clone(), token: token.cast_unsigned() },
             source: group.source_name(event.source)?,
@@ -91,8 +97,7 @@ fn due(group: &Group<'_>, sink: i64, limit: usize, now: Timestamp) -> Attempt<Ve
     let mut rows = statement.query(params![sink, now.millis().min(NEVER - 1), row::number(limit)])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let work =
-            Due { event: bytes16(row, 0)?, token: row.get(1)?, attempts: row.get(2)?, lapses: row.get(3)? };
+        let work = Due { event: bytes16(row, 0)?, token: row.get(1)?, attempts: row.get(2)?, lapses: row.get(3)? };
         found.push(work);
     }
     Ok(found)
@@ -162,8 +167,7 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
             return Ok(Settled::Ok);
         }
         End::Done(outcome) => {
-            let mut statement =
-                group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2")?;
+            let mut statement = group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2")?;
             statement.execute(params![event, sink])?;
             Some(*outcome)
         }
@@ -183,8 +187,7 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
 
 /// Whether the lease is still the one that was given.
 fn holds(group: &Group<'_>, lease: &Lease, sink: i64) -> Attempt<bool> {
-    let mut statement =
-        group.connection.prepare_cached("SELECT token FROM work WHERE event = ?1 AND sink = ?2")?;
+    let mut statement = group.connection.prepare_cached("SELECT token FROM work WHERE event = ?1 AND sink = ?2")?;
     let token: Option<Option<i64>> =
         statement.query_row(params![lease.event.to_bytes(), sink], |row| row.get(0)).optional()?;
     Ok(token.flatten() == Some(lease.token.cast_signed()))
@@ -229,9 +232,9 @@ fn resolve(
     }
     group.count(source, Tally::Waiting, -1);
     if let Some(cause) = dead_cause {
-        let mut statement = group.connection.prepare_cached(
-            "UPDATE event SET state = 2, outcome = ?2, settled = ?3, cause = ?4 WHERE id = ?1",
-        )?;
+        let mut statement = group
+            .connection
+            .prepare_cached("UPDATE event SET state = 2, outcome = ?2, settled = ?3, cause = ?4 WHERE id = ?1")?;
         statement.execute(params![event, outcome_number, now.millis(), row::write_cause(&cause)])?;
         group.count(source, Tally::Dead, 1);
         return Ok(());
@@ -296,9 +299,8 @@ pub(super) fn revive(group: &mut Group<'_>, event: &EventRow, now: Timestamp) ->
     if statement.execute(params![event.id.to_bytes(), now.millis(), NEVER])? == 0 {
         return Ok(false);
     }
-    let mut statement = group
-        .connection
-        .prepare_cached("UPDATE event SET state = 0, settled = NULL, cause = NULL WHERE id = ?1")?;
+    let mut statement =
+        group.connection.prepare_cached("UPDATE event SET state = 0, settled = NULL, cause = NULL WHERE id = ?1")?;
     statement.execute([event.id.to_bytes()])?;
     group.count(event.source, Tally::Dead, -1);
     group.count(event.source, Tally::Waiting, 1);

@@ -147,7 +147,9 @@ impl Writer {
         };
         messages.close();
         let closed = Error::new(Kind::Unavailable, "the store is closed");
-        carried.into_iter().for_each(|request| request.failed(&closed));
+        for request in carried {
+            request.failed(&closed);
+        }
         while let Ok(message) = messages.try_recv() {
             match message {
                 Message::Run(request) => request.failed(&closed),
@@ -175,9 +177,8 @@ impl Writer {
             } else {
                 match messages.try_recv() {
                     Ok(message) => message,
-                    Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) if group.is_empty() => return Next::Stop,
-                    Err(mpsc::error::TryRecvError::Disconnected) => break,
+                    Err(_) => break,
                 }
             };
             first = false;
@@ -215,7 +216,9 @@ impl Writer {
                 let doing = group.first().map_or("looking after the store", |request| request.doing());
                 let failure = failure.explain(doing);
                 tracing::error!(error = %failure, requests = group.len(), "the store did not commit");
-                group.into_iter().for_each(|request| request.failed(&failure));
+                for request in group {
+                    request.failed(&failure);
+                }
                 Vec::new()
             }
         }
@@ -240,8 +243,7 @@ impl Writer {
             let mut effects = transaction.effects;
             if let Some(claims) = &mut self.claims {
                 let fresh = effects.claimed.len();
-                effects.step =
-                    claims.upkeep(&connection, fresh, idle, effects.next_seq, effects.now, &self.wake)?;
+                effects.step = claims.upkeep(&connection, fresh, idle, effects.next_seq, effects.now, &self.wake)?;
             }
             Ok::<Effects, Failure>(effects)
         }));
