@@ -1,5 +1,9 @@
 //! What the benchmark programs share.
 
+pub mod arguments;
+pub mod measure;
+pub mod points;
+
 /// The lines of a file that are not empty.
 pub fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = bytes;

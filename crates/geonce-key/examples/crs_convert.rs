@@ -1,4 +1,5 @@
-//! Converts positions for `tests/python/check_crs.py`: lines "code to|from x y" in, lines "x y" (or "none") out.
+//! Converts positions for `tests/python/check_crs.py`: lines "code to|from x y" in, lines "x y" (or "none") out;
+//! for "code wkt 0 0" the definition of the system.
 
 use std::io::{self, BufRead, BufWriter, Write};
 
@@ -15,6 +16,10 @@ fn main() -> io::Result<()> {
         let (x, y): (f64, f64) = (x.parse().map_err(io::Error::other)?, y.parse().map_err(io::Error::other)?);
         if crs.is_none_or(|crs| crs.code() != code) {
             crs = lookup(code);
+        }
+        if direction == "wkt" {
+            writeln!(out, "{}", crs.and_then(|crs| crs.wkt()).unwrap_or_else(|| "none".to_owned()))?;
+            continue;
         }
         let converted = match direction {
             "to" => crs.and_then(|crs| crs.to_wgs84(x, y)),

@@ -79,6 +79,25 @@ impl Fingerprint {
     }
 }
 
+impl Fingerprint {
+    /// The key that [`Fingerprint::text`] wrote, in any of its encodings.
+    pub fn key_of_text(text: &str) -> Option<[u8; 16]> {
+        let digits = text.strip_prefix("g1_").or_else(|| text.strip_prefix("g1k_"))?;
+        let mut key = [0; 16];
+        if digits.len() == 22 {
+            key.copy_from_slice(&URL_SAFE_NO_PAD.decode(digits).ok()?);
+            return Some(key);
+        }
+        if !matches!(digits.len(), 32 | 64) || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(key)
+    }
+}
+
 fn write_hex(bytes: &[u8], out: &mut String) {
     for byte in bytes {
         for half in [byte >> 4, byte & 15] {
@@ -124,5 +143,25 @@ impl Delivery<'_> {
     /// The digest of a delivery in `scope`.
     pub fn fingerprint(&self, scope: &str, secret: Option<&Secret>) -> Result<Fingerprint> {
         Ok(Fingerprint::of(&self.canonical_bytes(scope)?, secret))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Encoding, Fingerprint};
+
+    #[test]
+    fn a_key_is_read_from_every_text_it_is_written_as() {
+        for secret in [None, Some(crate::policy::Secret::new("s"))] {
+            let made = Fingerprint::of(b"x", secret.as_ref());
+            for encoding in [Encoding::Base64, Encoding::Hex, Encoding::Full] {
+                assert_eq!(Fingerprint::key_of_text(&made.text(encoding)), Some(made.key()));
+            }
+        }
+        for bad in
+            ["", "g1_", "g1_0", "g1_!!!!!!!!!!!!!!!!!!!!!!", "evt_01JD8Q", "g1_\u{e9}00000000000000000000000000000"]
+        {
+            assert_eq!(Fingerprint::key_of_text(bad), None, "{bad}");
+        }
     }
 }

@@ -1,8 +1,12 @@
-//! `geonce explain`: two payloads, one answer with its reasons.
+//! `geonce explain`: two payloads, from files or as they were recorded, and one answer with its reasons.
 
 use crate::arguments::ExplainArguments;
+use crate::config::{self, Overrides};
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
+use crate::tool::Tool;
+use geonce::event::EventId;
+use geonce::store::{Filter, ListRequest, Record};
 use geonce_key::explain::{Side, Which, explain};
 use geonce_key::{Delivery, Form, Policy};
 use std::io::{self, IsTerminal, Write};
@@ -10,13 +14,12 @@ use std::path::Path;
 
 /// Runs the command; the answer is yes if both are the same event.
 pub(crate) fn run(arguments: &ExplainArguments) -> Outcome {
-    let policy_a = arguments.policy.policy()?;
-    let policy_b = match &arguments.source_b {
-        Some(source) => arguments.policy.policy_of(Some(source))?,
-        None => policy_a.clone(),
-    };
-    let payload_a = Payload::read(&arguments.a, arguments, &policy_a)?;
-    let payload_b = Payload::read(&arguments.b, arguments, &policy_b)?;
+    let recorded = Recorded::of(arguments)?;
+    let (policy_a, payload_a) = side(&arguments.a, None, arguments, recorded.as_ref())?;
+    let (policy_b, payload_b) = side(&arguments.b, arguments.source_b.as_deref(), arguments, recorded.as_ref())?;
+    if let Some(recorded) = recorded {
+        recorded.tool.close()?;
+    }
     let deliveries = deliveries(&arguments.delivery)?;
     let a = Side { input: payload_a.input(), policy: &policy_a, delivery: deliveries[0] };
     let b = Side { input: payload_b.input(), policy: &policy_b, delivery: deliveries[1] };
@@ -43,6 +46,65 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Outcome {
     let newline = if text.ends_with('\n') { "" } else { "\n" };
     write!(out, "{text}{newline}").map_err(|error| Failure::io("standard output", &error))?;
     Ok(explanation.same)
+}
+
+/// The policy and the payload of one side. A recorded event has the policy of its source.
+fn side(
+    path: &Path,
+    source: Option<&str>,
+    arguments: &ExplainArguments,
+    recorded: Option<&Recorded>,
+) -> Result<(Policy, Payload), Failure> {
+    let source = source.or(arguments.policy.source.as_deref());
+    let (Some(id), Some(recorded)) = (event_id(path), recorded) else {
+        let policy = arguments.policy.policy_of(source)?;
+        let payload = Payload::read(path, arguments, &policy)?;
+        return Ok((policy, payload));
+    };
+    let record = recorded.event(id)?;
+    let file = recorded.tool.place.file.as_deref();
+    let policy = arguments.policy.policy_of_recorded(file, source.unwrap_or(&record.source))?;
+    let bytes = record.payload.ok_or_else(|| {
+        Failure::new("event_payload", format!("the payload of {id} is not kept any more"))
+            .hint("store.keep_payload keeps payloads for the window")
+    })?;
+    Ok((policy, Payload { bytes: bytes.to_vec(), form: record.form, crs: record.crs }))
+}
+
+/// The event that an argument names, unless there is a file of that name.
+fn event_id(path: &Path) -> Option<EventId> {
+    let id = path.to_str()?.parse().ok()?;
+    (!path.exists()).then_some(id)
+}
+
+/// The store of recorded events, where one is named.
+struct Recorded {
+    tool: Tool,
+}
+
+impl Recorded {
+    fn of(arguments: &ExplainArguments) -> Result<Option<Recorded>, Failure> {
+        if event_id(&arguments.a).or(event_id(&arguments.b)).is_none() {
+            return Ok(None);
+        }
+        let overrides = Overrides {
+            config: arguments.policy.config.clone(),
+            data: arguments.data.clone(),
+            store: arguments.store.clone(),
+            ..Overrides::default()
+        };
+        Ok(Some(Recorded { tool: Tool::at(config::place(&overrides)?)? }))
+    }
+
+    fn event(&self, id: EventId) -> Result<Record, Failure> {
+        let filter = Filter { id: Some(id), ..Filter::default() };
+        let request = ListRequest { filter, limit: 1, payloads: true, ..ListRequest::default() };
+        let found = self.tool.wait(self.tool.store.list(request))?.pop();
+        found.ok_or_else(|| {
+            Failure::new("event_unknown", format!("the store knows no event {id}"))
+                .hint("it may have been forgotten: its window is over")
+        })
+    }
 }
 
 /// The one payload of a file.

@@ -4,18 +4,28 @@
 //! 2 usage or environment.
 
 mod arguments;
+mod check;
 mod config;
+mod dead;
 mod demo;
+mod doctor;
+mod events;
 mod explain;
 mod failure;
 mod gateway;
+mod hints;
 mod input;
 mod key;
-#[allow(dead_code, unused_imports, reason = "used once the serve command is there")]
+mod payload;
+mod record;
 mod serve;
+mod show;
+mod start;
+mod tool;
 
 use arguments::{Arguments, Command};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use failure::Outcome;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -23,8 +33,13 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Key(arguments) => key::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
-        Command::Serve(a) => config::load(&config::Overrides { config: a.config.clone(), data: a.data.clone(), listen: a.listen, store: None }).and_then(|s| gateway::run(&s)),
-        Command::Demo => demo::run(),
+        Command::Serve(arguments) => start::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
+        Command::Events(command) => events::run(command),
+        Command::Dead(command) => dead::run(command),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Completions { shell } => completions(*shell),
+        Command::Demo(arguments) => demo::run(arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -35,4 +50,13 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Prints a script for a shell.
+fn completions(shell: clap_complete::Shell) -> Outcome {
+    // Made in memory first: a reader that goes away must not end in a panic.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "geonce", &mut script);
+    show::Page::new().print(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(true)
 }

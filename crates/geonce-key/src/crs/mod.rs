@@ -14,6 +14,7 @@ mod row;
 #[rustfmt::skip]
 mod table;
 mod transverse;
+mod wkt;
 mod zones;
 
 #[cfg(test)]
@@ -64,15 +65,18 @@ const WEB_HALF_M: f64 = 6_378_137.0 * std::f64::consts::PI;
 /// The system with this EPSG code. The codes in use for Web Mercator before it had one (3785, 900913, and Esri's
 /// 102100 and 102113) are EPSG:3857.
 pub fn lookup(code: u32) -> Option<Crs> {
-    let row = match code {
+    Some(Crs::new(&find_row(code)?))
+}
+
+fn find_row(code: u32) -> Option<Row> {
+    Some(match code {
         4326 => WGS84_ROW,
         3857 | 3785 | 102_100 | 102_113 | 900_913 => WEB_MERCATOR_ROW,
         _ => match table::ROWS.binary_search_by_key(&code, |row| row.code) {
             Ok(found) => *table::ROWS.get(found)?,
             Err(_) => zones::find(code)?,
         },
-    };
-    Some(Crs::new(&row))
+    })
 }
 
 /// The system with this code, or the refusal of a code that is not in the table.
@@ -102,11 +106,12 @@ impl Crs {
         self.name
     }
 
-
-    /// The system in well-known text, version 1 (OGC 01-009), with EPSG's codes; `None` where its datum has no name here.
+    /// The system in well-known text, version 1 (OGC 01-009), with EPSG's names and codes, for coordinates in the order
+    /// x, y.
     pub fn wkt(&self) -> Option<String> {
-        None
+        wkt::write(&find_row(self.code)?)
     }
+
     /// The fixed operation from the system's datum to WGS 84: EPSG code and name.
     pub fn operation(&self) -> &'static str {
         self.datum.operation

@@ -159,19 +159,19 @@ impl<'t> Reader<'t> {
     fn index(&mut self, table: &DeTable<'_>, path: &str) {
         for (key, value) in table {
             let path = joined(path, key.get_ref());
-            self.index_value(value, key.span(), path);
+            self.index_value(value, key.span(), &path);
         }
     }
 
-    fn index_value(&mut self, value: &Spanned<DeValue<'_>>, key: Range<usize>, path: String) {
+    fn index_value(&mut self, value: &Spanned<DeValue<'_>>, key: Range<usize>, path: &str) {
         let at = At::Line(line(self.text, key.start));
-        self.places.origins.insert(path.clone(), Origin { at, reference: None });
-        self.spans.push((path.clone(), key, value.span()));
+        self.places.origins.insert(path.to_owned(), Origin { at, reference: None });
+        self.spans.push((path.to_owned(), key, value.span()));
         match value.get_ref() {
-            DeValue::Table(table) => self.index(table, &path),
+            DeValue::Table(table) => self.index(table, path),
             DeValue::Array(array) => {
                 for (i, item) in array.iter().enumerate() {
-                    self.index_value(item, item.span(), format!("{path}[{i}]"));
+                    self.index_value(item, item.span(), &format!("{path}[{i}]"));
                 }
             }
             _ => {}

@@ -29,9 +29,10 @@ use std::time::Duration;
 
 pub(crate) use human::Span;
 pub(crate) use layers::Environment;
-pub(crate) use limits::{LimitsSettings, LogFormat, LogLevel, LogSettings, ReceiverLimits};
+pub(crate) use limits::{LimitsSettings, LogFormat, LogSettings};
 pub(crate) use sink::SinkSettings;
 pub(crate) use source::SourceSettings;
+pub(crate) use verify::VerifySettings;
 
 /// The file that is looked for where none is named.
 pub(crate) const FILE: &str = "geonce.toml";
@@ -82,6 +83,16 @@ pub(crate) struct Settings {
     pub(crate) notices: Vec<String>,
 }
 
+/// Where a store is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The configuration file, if there is one.
+    pub(crate) file: Option<PathBuf>,
+    /// Files of stores are relative to this folder.
+    pub(crate) data: PathBuf,
+    pub(crate) store: StoreSettings,
+}
+
 /// Where events are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreSettings {
@@ -106,6 +117,15 @@ pub(crate) fn load(overrides: &Overrides) -> Result<Settings, Failure> {
     load_in(overrides, &Environment::of_process(), Path::new(""))
 }
 
+/// Where the store is. Nothing else is read, so that tools need none of the gateway's secrets.
+pub(crate) fn place(overrides: &Overrides) -> Result<Place, Failure> {
+    let environment = Environment::of_process();
+    let (file, layers) = layers_of(overrides, &environment, Path::new(""), &|path| path[0] == "store")?;
+    let reading = Reading { places: &layers.places, folder: Path::new(""), environment: &environment };
+    let store = reading.store(layers.file.store, overrides)?;
+    Ok(Place { file, data: data_folder(overrides, &environment), store })
+}
+
 /// The policy of `source` in the file, or of its only source.
 pub(crate) fn policy(file: &Path, source: Option<&str>) -> Result<Policy, Failure> {
     policy_in(file, source, &Environment::of_process(), true)
@@ -113,16 +133,9 @@ pub(crate) fn policy(file: &Path, source: Option<&str>) -> Result<Policy, Failur
 
 /// The same as [`load`] with the environment and the current folder given.
 fn load_in(overrides: &Overrides, environment: &Environment, current: &Path) -> Result<Settings, Failure> {
-    let here = current.join(FILE);
-    let file = overrides.config.clone().or_else(|| here.is_file().then_some(here));
-    let (name, text) = match &file {
-        Some(file) => (file.display().to_string(), read_bounded(file, layers::FILE_BYTES_MAX)?),
-        None => ("without a file".to_owned(), WITHOUT_FILE.to_owned()),
-    };
-    let layers = layers::read(&name, &text, environment, &|_| true)?;
+    let (file, layers) = layers_of(overrides, environment, current, &|_| true)?;
     let folder = file.as_deref().map_or(current, |file| file.parent().unwrap_or(Path::new("")));
     let reading = Reading { places: &layers.places, folder, environment };
-    let data = overrides.data.clone().or_else(|| environment.get("GEONCE_DATA").map(PathBuf::from));
     let listen = match (overrides.listen, environment.get("GEONCE_LISTEN")) {
         (Some(listen), _) => listen,
         (None, Some(text)) => text.parse().map_err(|_| {
@@ -131,13 +144,34 @@ fn load_in(overrides: &Overrides, environment: &Environment, current: &Path) -> 
         })?,
         (None, None) => LISTEN,
     };
-    let mut settings = reading.settings(layers.file, overrides, data.unwrap_or_else(|| PathBuf::from(DATA)), listen)?;
+    let mut settings = reading.settings(layers.file, overrides, data_folder(overrides, environment), listen)?;
     if file.is_none() && !listen.ip().is_loopback() {
         return Err(Failure::new("config_listen", format!("{listen} is open to others, and nothing is configured"))
             .hint(format!("write a {FILE} that says who may send; without one geonce listens on this machine only")));
     }
     settings.file = file;
     Ok(settings)
+}
+
+fn layers_of(
+    overrides: &Overrides,
+    environment: &Environment,
+    current: &Path,
+    needed: &dyn Fn(&[&str]) -> bool,
+) -> Result<(Option<PathBuf>, Layers), Failure> {
+    let here = current.join(FILE);
+    let file = overrides.config.clone().or_else(|| here.is_file().then_some(here));
+    let (name, text) = match &file {
+        Some(file) => (file.display().to_string(), read_bounded(file, layers::FILE_BYTES_MAX)?),
+        None => ("without a file".to_owned(), WITHOUT_FILE.to_owned()),
+    };
+    let layers = layers::read(&name, &text, environment, needed)?;
+    Ok((file, layers))
+}
+
+fn data_folder(overrides: &Overrides, environment: &Environment) -> PathBuf {
+    let said = overrides.data.clone().or_else(|| environment.get("GEONCE_DATA").map(PathBuf::from));
+    said.unwrap_or_else(|| PathBuf::from(DATA))
 }
 
 fn policy_in(

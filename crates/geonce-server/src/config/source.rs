@@ -72,7 +72,7 @@ impl Reading<'_> {
         let ack_within = self.longer_than_zero(source.ack_within, Duration::from_secs(5), &at("ack_within"))?;
         let body = source.body_max.unwrap_or(Size(10_000_000)).0;
         if !(1..=BODY_BYTES_MAX).contains(&body) {
-            return Err(self.refuse(&at("body_max"), &format!("a body has 1 to {} bytes", BODY_BYTES_MAX)));
+            return Err(self.refuse(&at("body_max"), &format!("a body has 1 to {BODY_BYTES_MAX} bytes")));
         }
         let redelivery = source.redelivery.map(|span| span.0);
         let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;

@@ -1,10 +1,8 @@
 //! What a configuration comes to, and what is said about one that is wrong.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails should fail the test")]
-
-use geonce::intake::{Identify, Invalid};
 use super::verify::Shown;
 use super::*;
+use geonce::intake::{Identify, Invalid};
 use geonce::signature::Scheme;
 use geonce::sink::Columns;
 use geonce_key::policy::Dimensions;
@@ -130,7 +128,7 @@ fn the_whole_file_becomes_settings() {
     assert!(matches!(&zones.options.columns, Columns::Declared(columns) if columns.len() == 2));
     assert_eq!(settings.sinks["copy"].options.columns, Columns::Auto { max: 8 });
     assert_eq!(settings.sinks["copy"].options.timeout, Duration::from_secs(3));
-    assert_eq!(settings.limits.receiver.features_max, 500);
+    assert_eq!(settings.limits.features_max, 500);
     assert_eq!(settings.tests[0].same.len(), 2);
     assert_eq!(settings.notices, ["[admin] has no effect: this release has no administration interface"]);
 }
@@ -346,7 +344,7 @@ fn what_is_wrong_with_verify_is_said_without_the_secret() {
         ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{path}\" }", &[], "must hold {body} once"),
         ("{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{time}{body}\" }", &[], "{time}"),
         (
-            "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}{body}\" }",
+            "{ scheme = \"hmac\", secret = \"x\", header = \"s\", signed = \"{timestamp}.{body}\" }",
             &[],
             "timestamp_header",
         ),

@@ -15,7 +15,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use listen::{Drained, run};
+pub(crate) use listen::run;
 pub(crate) use observe::{Check, Health};
 
 use geonce::clock::Clock;

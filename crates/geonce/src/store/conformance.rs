@@ -1,1 +1,246 @@
-//! The suite every store passes.
+//! The suite every store passes. Each check gets a store of its own; after every step the books must balance ([`law`]).
+//!
+//! It is no test by itself: a backend's tests call [`run`] with a function that makes an empty store.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
+
+mod delivery;
+mod intake;
+mod keeping;
+
+use crate::clock::Timestamp;
+use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
+use crate::store::{
+    Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled, Settlement,
+    Status, Store, Swept, Verdict,
+};
+use bytes::Bytes;
+use geonce_key::{Fingerprint, Form};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs every check, each on a store that `make` makes.
+///
+/// # Panics
+///
+/// If the store does not keep the contract.
+pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
+    macro_rules! checks {
+        ($($check:path),+ $(,)?) => {
+            $({
+                let bench = Bench::new(make(Options::default()).await);
+                $check(&bench).await;
+                bench.finish(stringify!($check)).await;
+            })+
+        };
+    }
+    checks![
+        intake::a_fresh_event_is_accepted_and_its_copy_is_a_duplicate,
+        intake::a_batch_finds_its_own_duplicates,
+        intake::any_known_alias_makes_a_duplicate,
+        intake::the_same_id_again_is_accepted_again,
+        intake::other_content_under_a_known_delivery_is_a_conflict,
+        intake::one_key_with_two_fingerprints_is_a_collision,
+        intake::content_that_differs_outside_the_identity_is_drift,
+        intake::of_many_copies_at_once_one_is_accepted,
+        intake::an_event_may_be_dead_from_the_start,
+        intake::refused_events_are_counted,
+        delivery::work_is_leased_oldest_first_within_limits,
+        delivery::a_stale_token_settles_nothing,
+        delivery::lapsed_work_comes_alone_and_is_counted,
+        delivery::a_retry_waits_until_its_time,
+        delivery::an_event_is_done_when_all_its_sinks_are,
+        delivery::an_event_is_dead_when_one_sink_is_and_the_others_are_served,
+        delivery::leases_can_be_extended,
+        delivery::waiting_workers_hear_of_new_work,
+        keeping::dead_events_are_replayed_and_purged,
+        keeping::a_redelivery_revives_what_died_of_a_transient_cause,
+        keeping::lists_are_filtered_and_paged,
+        keeping::the_store_counts_what_it_holds,
+    ];
+    keeping::what_is_past_its_time_is_forgotten(&make).await;
+    keeping::payloads_go_when_they_are_not_kept(&make).await;
+    let bench = Bench::new(make(Options::default()).await);
+    keeping::a_closed_store_answers_that_it_is(&bench).await;
+}
+
+/// Whether the books balance: what came in is accounted for, in every source, and the counts fit together.
+pub fn law(status: &Status) -> Result<(), String> {
+    for (source, ledger) in &status.ledgers {
+        if ledger.difference() != 0 {
+            return Err(format!("{source} is off by {}: {ledger:?}", ledger.difference()));
+        }
+    }
+    let of_state = |state| status.states.get(&state).copied().unwrap_or(0);
+    let total = |field: fn(&super::Ledger) -> u64| status.ledgers.values().map(field).sum::<u64>();
+    let pairs = [
+        ("waiting", total(|ledger| ledger.waiting), of_state(State::Ready) + of_state(State::Leased)),
+        ("dead", total(|ledger| ledger.dead), of_state(State::Dead)),
+        ("dead by code", total(|ledger| ledger.dead), status.dead.values().sum()),
+        ("refused by code", total(|ledger| ledger.refused), status.invalid.values().sum()),
+    ];
+    match pairs.into_iter().find(|(_, books, records)| books != records) {
+        Some((name, books, records)) => Err(format!("{name}: {books} in the books, {records} recorded")),
+        None => Ok(()),
+    }
+}
+
+/// A store under test, with a clock and a supply of events.
+pub(crate) struct Bench {
+    pub(crate) store: Arc<dyn Store>,
+    ids: Ids,
+}
+
+/// When the checks begin.
+pub(crate) const START: Timestamp = Timestamp::from_millis(1_794_700_800_000);
+
+/// So many seconds after the start.
+pub(crate) fn at(seconds: u64) -> Timestamp {
+    START.plus(Duration::from_secs(seconds))
+}
+
+/// A fingerprint for each name.
+pub(crate) fn key(name: &str) -> Fingerprint {
+    use sha2::Digest;
+    Fingerprint::from_digest(sha2::Sha256::digest(name).into(), false)
+}
+
+/// A cause of a class.
+pub(crate) fn cause(class: Class) -> Cause {
+    Cause {
+        class,
+        code: class.as_str().to_owned(),
+        pointer: "/geometry".to_owned(),
+        message: "It \"went\" wrong.".to_owned(),
+    }
+}
+
+fn names(names: &[&str]) -> Arc<[Arc<str>]> {
+    names.iter().map(|&name| Arc::from(name)).collect()
+}
+
+impl Bench {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Bench {
+        Bench { store, ids: Ids::new() }
+    }
+
+    /// Nothing is wrong with the store at the end of a check, and it can be closed.
+    async fn finish(&self, check: &str) {
+        let problems = self.store.audit().await.unwrap();
+        assert!(problems.is_empty(), "{check}: {problems:?}");
+        self.store.close().await.unwrap();
+    }
+
+    /// A new event with this key, for the sink `map`.
+    pub(crate) fn event(&self, name: &str, now: Timestamp) -> NewEvent {
+        self.event_for(name, &["map"], now)
+    }
+
+    pub(crate) fn event_for(&self, name: &str, sinks: &[&str], now: Timestamp) -> NewEvent {
+        NewEvent {
+            id: self.ids.next(now),
+            source: "survey".into(),
+            key: key(name),
+            aliases: Vec::new(),
+            spatial: Vec::new(),
+            content: *key(name).digest(),
+            form: Form::Json,
+            crs: None,
+            payload: Bytes::from(format!("{{\"name\":\"{name}\"}}")),
+            admission: Admission::Deliver(names(sinks)),
+        }
+    }
+
+    async fn lawful(&self) {
+        let status = self.store.status().await.unwrap();
+        assert_eq!(law(&status), Ok(()));
+    }
+
+    pub(crate) async fn accept(&self, batch: Vec<NewEvent>, now: Timestamp) -> Vec<Verdict> {
+        let verdicts = self.store.accept(batch, now).await.unwrap();
+        self.lawful().await;
+        verdicts
+    }
+
+    pub(crate) async fn accept_one(&self, event: NewEvent, now: Timestamp) -> Verdict {
+        let mut verdicts = self.accept(vec![event], now).await;
+        assert_eq!(verdicts.len(), 1);
+        verdicts.remove(0)
+    }
+
+    /// Accepts events with these keys; their ids.
+    pub(crate) async fn fill(&self, keys: &[&str], now: Timestamp) -> Vec<EventId> {
+        let batch: Vec<NewEvent> = keys.iter().map(|name| self.event(name, now)).collect();
+        let ids = batch.iter().map(|event| event.id).collect();
+        let verdicts = self.accept(batch, now).await;
+        assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Accepted), "{verdicts:?}");
+        ids
+    }
+
+    /// Leases for a minute.
+    pub(crate) async fn lease(&self, sink: &str, events_max: usize, now: Timestamp) -> Vec<Leased> {
+        let request =
+            LeaseRequest { sink: sink.into(), events_max, bytes_max: usize::MAX, duration: Duration::from_mins(1) };
+        let leased = self.store.lease(request, now).await.unwrap();
+        self.lawful().await;
+        leased
+    }
+
+    pub(crate) async fn settle(&self, lease: &Lease, end: End, now: Timestamp) -> Settled {
+        let settlement = Settlement { lease: lease.clone(), end };
+        let settled = self.store.settle(vec![settlement], now).await.unwrap();
+        self.lawful().await;
+        assert_eq!(settled.len(), 1);
+        settled[0]
+    }
+
+    /// Leases everything that is due and ends it alike.
+    pub(crate) async fn settle_all(&self, sink: &str, end: End, now: Timestamp) {
+        loop {
+            let leased = self.lease(sink, 100, now).await;
+            if leased.is_empty() {
+                break;
+            }
+            for leased in leased {
+                assert_eq!(self.settle(&leased.lease, end.clone(), now).await, Settled::Ok);
+            }
+        }
+    }
+
+    pub(crate) async fn list(&self, filter: Filter) -> Vec<Record> {
+        let request = ListRequest { filter, before: None, limit: 1_000, payloads: true };
+        self.store.list(request).await.unwrap()
+    }
+
+    pub(crate) async fn record(&self, id: EventId) -> Record {
+        let mut found = self.list(Filter { id: Some(id), ..Filter::default() }).await;
+        assert_eq!(found.len(), 1, "{id}");
+        found.remove(0)
+    }
+
+    pub(crate) async fn replay(&self, filter: Filter, now: Timestamp) -> u64 {
+        let count = self.store.replay(filter, now).await.unwrap();
+        self.lawful().await;
+        count
+    }
+
+    pub(crate) async fn purge(&self, filter: Filter, now: Timestamp) -> u64 {
+        let count = self.store.purge(filter, now).await.unwrap();
+        self.lawful().await;
+        count
+    }
+
+    pub(crate) async fn sweep(&self, limit: usize, now: Timestamp) -> Swept {
+        let swept = self.store.sweep(limit, now).await.unwrap();
+        self.lawful().await;
+        swept
+    }
+
+    /// The books of the source.
+    pub(crate) async fn ledger(&self) -> super::Ledger {
+        self.store.status().await.unwrap().ledgers["survey"]
+    }
+}
+
+/// The outcome of an ordinary write.
+pub(crate) const APPLIED: End = End::Done(Outcome::Applied);

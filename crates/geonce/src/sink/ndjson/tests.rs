@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used, reason = "tests")]
+//! Lines, and what crashes, rotation and other programs do to them.
 
 use crate::error::Kind;
 use crate::event::{Class, Outcome};

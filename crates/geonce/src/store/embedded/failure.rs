@@ -1,4 +1,4 @@
-//! Failures of the driver and of what it reads back, classified once: nothing else looks inside an SQLite error.
+//! Failures of the driver and of what it reads back, classified once: nothing else looks inside an `SQLite` error.
 
 use crate::error::{Error, Kind};
 use rusqlite::ErrorCode;
@@ -6,7 +6,7 @@ use rusqlite::ErrorCode;
 /// What stopped an operation inside the store.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// SQLite says so.
+    /// `SQLite` says so.
     Driver(rusqlite::Error),
     /// What was read cannot be what was written.
     Damaged(String),

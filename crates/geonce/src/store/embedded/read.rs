@@ -35,12 +35,12 @@ impl Reader {
     pub(super) fn start(place: &Place) -> Attempt<Reader> {
         let connection = place.connect(Purpose::Read)?;
         let (sender, mut questions) = mpsc::channel::<Question>(WAITING_MAX);
-        let thread = std::thread::spawn(move || {
+        let thread = super::thread("store reader", move || {
             while let Some(question) = questions.blocking_recv() {
                 // One that panics loses its own answer only.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| question(&connection)));
             }
-        });
+        })?;
         Ok(Reader { questions: Some(sender), thread: Some(thread) })
     }
 
@@ -94,8 +94,8 @@ static LIST_DEAD: LazyLock<String> = LazyLock::new(|| {
 });
 static LIST_OPEN: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT {EVENT_COLUMNS} FROM (SELECT DISTINCT event FROM work WHERE event < ?1 ORDER BY event DESC) w \
-         CROSS JOIN event e ON e.id = w.event WHERE e.state = 0"
+        "SELECT {EVENT_COLUMNS} FROM work w CROSS JOIN event e ON e.id = w.event WHERE w.event < ?1 AND e.state = 0 \
+         ORDER BY w.event DESC"
     )
 });
 
@@ -130,8 +130,11 @@ pub(super) fn list(connection: &Connection, request: &ListRequest) -> Attempt<Ve
     };
     let mut statement = connection.prepare_cached(query)?;
     let mut rows = statement.query([before])?;
+    let mut last = None;
     while let Some(row) = rows.next()? {
-        if !take(EventRow::read(row)?)? {
+        let event = EventRow::read(row)?;
+        // An event with work at several sinks comes several times in a row.
+        if last.replace(event.id) != Some(event.id) && !take(event)? {
             break;
         }
     }
@@ -182,7 +185,7 @@ fn record(
             cause: read_cause(row.get_ref(5)?)?,
         });
     }
-    let state = match event.state {
+    let state = match event.standing.state {
         OPEN if work.iter().any(|work| work.state == State::Leased) => State::Leased,
         OPEN => State::Ready,
         DONE => State::Done,
@@ -192,6 +195,7 @@ fn record(
         return Ok(None);
     }
     let payload = if payloads { payload(connection, &event)? } else { None };
+    let settled = event.settled();
     let last_cause = || work.iter().find_map(|work| work.cause.clone());
     Ok(Some(Record {
         id: event.id,
@@ -201,11 +205,11 @@ fn record(
         spatial: event.spatial,
         content: event.content,
         state,
-        outcome: event.outcome.filter(|_| event.state == DONE),
-        cause: if event.state == DEAD { event.cause } else { last_cause() },
+        outcome: event.outcome.filter(|_| event.standing.state == DONE),
+        cause: if event.standing.state == DEAD { event.cause } else { last_cause() },
         received: event.received,
-        settled: event.settled,
-        duplicates: event.duplicates,
+        settled,
+        duplicates: event.standing.duplicates.cast_unsigned(),
         work,
         form: event.form,
         crs: event.crs,

@@ -3,6 +3,7 @@
 //! Nobody is answered before the commit. If it fails, everybody in the group gets the error, and connection and claims
 //! are made anew from the file: after a failed sync nothing is known about what it holds.
 
+use super::Tuning;
 use super::checkpoint::Checkpointer;
 use super::claims::{Claims, Wake};
 use super::failure::{Attempt, Failure};
@@ -112,7 +113,7 @@ pub(super) struct Writer {
     pub(super) connection: Option<Connection>,
     /// A tool has none.
     pub(super) claims: Option<Claims>,
-    pub(super) segment_keys: usize,
+    pub(super) tuning: Tuning,
     pub(super) known: Known,
     pub(super) refused: Refused,
     pub(super) changed: Arc<Notify>,
@@ -147,7 +148,9 @@ impl Writer {
         };
         messages.close();
         let closed = Error::new(Kind::Unavailable, "the store is closed");
-        carried.into_iter().for_each(|request| request.failed(&closed));
+        for request in carried {
+            request.failed(&closed);
+        }
         while let Ok(message) = messages.try_recv() {
             match message {
                 Message::Run(request) => request.failed(&closed),
@@ -175,9 +178,8 @@ impl Writer {
             } else {
                 match messages.try_recv() {
                     Ok(message) => message,
-                    Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) if group.is_empty() => return Next::Stop,
-                    Err(mpsc::error::TryRecvError::Disconnected) => break,
+                    Err(_) => break,
                 }
             };
             first = false;
@@ -215,7 +217,9 @@ impl Writer {
                 let doing = group.first().map_or("looking after the store", |request| request.doing());
                 let failure = failure.explain(doing);
                 tracing::error!(error = %failure, requests = group.len(), "the store did not commit");
-                group.into_iter().for_each(|request| request.failed(&failure));
+                for request in group {
+                    request.failed(&failure);
+                }
                 Vec::new()
             }
         }
@@ -302,7 +306,7 @@ impl Writer {
     fn reopen(&mut self) -> Attempt<Connection> {
         let connection = self.place.connect(Purpose::Write)?;
         if self.claims.is_some() {
-            self.claims = Some(Claims::load(&connection, self.segment_keys, &self.wake)?);
+            self.claims = Some(Claims::load(&connection, self.tuning, &self.wake)?);
         }
         self.known = Known::default();
         Ok(connection)

@@ -1,123 +1,11 @@
-//! The command line: every flag, its help, and how flags become a policy.
+//! Flags that make a policy, alone or over a configuration file.
 
 use crate::config;
 use crate::failure::Failure;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};
-use geonce_key::split::Format;
-use geonce_key::{Encoding, Pointer, Policy};
-use std::path::PathBuf;
-
-/// Each geospatial event takes effect once.
-#[derive(Parser)]
-#[command(name = "geonce", version, arg_required_else_help = true)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    /// Print the spatial event key of each feature.
-    ///
-    /// Reads GeoJSON (Feature, geometry, FeatureCollection), NDJSON, GeoJSON text sequences, WKT and WKB.
-    ///
-    /// Prints one line per feature: its key, or `ERR code pointer` for one that is refused.
-    ///
-    /// Exit code 0: all keyed, 1: some refused, 2: usage.
-    Key(KeyArguments),
-    /// Say why two payloads are the same event, or why not.
-    ///
-    /// Exit code 0: same event, 1: different, 2: usage, or a payload that is refused.
-    Explain(ExplainArguments),
-    /// Serve.
-    Serve(ServeArguments),
-    /// Show the key recognising one event through everything a bad network does to it.
-    Demo,
-}
-
-#[derive(Args)]
-pub(crate) struct ServeArguments {
-    #[arg(long)]
-    pub(crate) listen: Option<std::net::SocketAddr>,
-    #[arg(long)]
-    pub(crate) data: Option<PathBuf>,
-    #[arg(long)]
-    pub(crate) config: Option<PathBuf>,
-}
-
-#[derive(Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
-pub(crate) struct KeyArguments {
-    /// File to read; `-` or nothing for standard input.
-    #[arg(default_value = "-")]
-    pub(crate) file: PathBuf,
-
-    /// How the input is divided into payloads.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: InputFormat,
-
-    /// How keys are written.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) encoding: KeyEncoding,
-
-    /// One JSON object per feature: line, key, aliases, fingerprint, warnings; or line and error.
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// With --json, the canonical bytes that were hashed.
-    #[arg(long, requires = "json")]
-    pub(crate) canonical: bool,
-
-    /// With --json, whether the geometry is valid on the grid, and what is wrong where. Not part of the key.
-    #[arg(long, requires = "json")]
-    pub(crate) validity: bool,
-
-    /// Stop at the first feature that is refused.
-    #[arg(long)]
-    pub(crate) strict: bool,
-
-    /// Threads that make keys; 0 for one per core.
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub(crate) threads: usize,
-
-    // Last: its help heading would cover what follows.
-    #[command(flatten)]
-    pub(crate) policy: PolicyArguments,
-}
-
-#[derive(Args)]
-pub(crate) struct ExplainArguments {
-    /// First payload: a file with one feature.
-    pub(crate) a: PathBuf,
-
-    /// Second payload; `-` for standard input.
-    pub(crate) b: PathBuf,
-
-    /// Key the second payload under this source of the same configuration file.
-    #[arg(long, value_name = "NAME", requires = "config")]
-    pub(crate) source_b: Option<String>,
-
-    /// Delivery ids, as header=id: once for the first payload, once for the second.
-    #[arg(long, value_name = "HEADER=ID", num_args = 1)]
-    pub(crate) delivery: Vec<String>,
-
-    /// How the files are written.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: InputFormat,
-
-    /// One JSON object instead of text.
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Draw both geometries into this SVG file; `-` for standard output instead of text.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-
-    // Last: its help heading would cover what follows.
-    #[command(flatten)]
-    pub(crate) policy: PolicyArguments,
-}
+use geonce_key::{Pointer, Policy};
+use std::path::{Path, PathBuf};
 
 /// Settings of a policy. Without any, the key covers the whole payload.
 #[derive(Args)]
@@ -204,10 +92,22 @@ impl PolicyArguments {
 
     /// The same with another source of the configuration file.
     pub(crate) fn policy_of(&self, source: Option<&str>) -> Result<Policy, Failure> {
-        let mut policy = match &self.config {
+        self.over(match &self.config {
             Some(file) => config::policy(file, source)?,
             None => Policy::default(),
-        };
+        })
+    }
+
+    /// The policy of a recorded event's source; without a configuration, the one the gateway has then.
+    pub(crate) fn policy_of_recorded(&self, file: Option<&Path>, source: &str) -> Result<Policy, Failure> {
+        self.over(match file {
+            Some(file) => config::policy(file, Some(source))?,
+            None => Policy { scope: source.to_owned(), ..Policy::default() },
+        })
+    }
+
+    /// What flags make of a policy.
+    fn over(&self, mut policy: Policy) -> Result<Policy, Failure> {
         self.apply_identity(&mut policy)?;
         let pointer = |text: &Option<String>| text.as_deref().map(Pointer::parse).transpose();
         policy.version = pointer(&self.version)?.or(policy.version);
@@ -252,60 +152,6 @@ pub(crate) fn parse_crs(text: &str) -> Result<AssumedCrs, Failure> {
         return Ok(AssumedCrs::Required);
     }
     Ok(AssumedCrs::Code(geonce_key::crs::parse(text)?.code()))
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub(crate) enum InputFormat {
-    /// Find out from the file's name and bytes.
-    #[default]
-    Auto,
-    /// One JSON document.
-    Json,
-    /// One JSON document per line.
-    Ndjson,
-    /// JSON documents after record separators (RFC 8142).
-    Seq,
-    /// One WKT or EWKT geometry per line.
-    Wkt,
-    /// One WKB or EWKB geometry.
-    Wkb,
-    /// One WKB or EWKB geometry per line, in hexadecimal.
-    WkbHex,
-}
-
-impl From<InputFormat> for Format {
-    fn from(format: InputFormat) -> Format {
-        match format {
-            InputFormat::Auto => Format::Auto,
-            InputFormat::Json => Format::Json,
-            InputFormat::Ndjson => Format::Lines,
-            InputFormat::Seq => Format::Sequence,
-            InputFormat::Wkt => Format::Wkt,
-            InputFormat::Wkb => Format::Wkb,
-            InputFormat::WkbHex => Format::WkbHex,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub(crate) enum KeyEncoding {
-    /// 22 characters of base64url.
-    #[default]
-    Base64,
-    /// 32 hexadecimal digits.
-    Hex,
-    /// The whole digest in 64 hexadecimal digits.
-    Full,
-}
-
-impl From<KeyEncoding> for Encoding {
-    fn from(encoding: KeyEncoding) -> Encoding {
-        match encoding {
-            KeyEncoding::Base64 => Encoding::Base64,
-            KeyEncoding::Hex => Encoding::Hex,
-            KeyEncoding::Full => Encoding::Full,
-        }
-    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -1,0 +1,150 @@
+//! A recorded event, for people and for machines.
+
+use crate::failure::Failure;
+use crate::payload;
+use crate::show::{self, Page, Style, escaped};
+use geonce::clock::Timestamp;
+use geonce::event::{Cause, Outcome, State};
+use geonce::store::Record;
+use geonce_key::{Encoding, Fingerprint};
+use serde_json::{Value, json};
+
+/// The text of a key.
+pub(crate) fn key(fingerprint: &Fingerprint) -> String {
+    fingerprint.text(Encoding::Base64)
+}
+
+fn cause_json(cause: &Cause) -> Value {
+    json!({
+        "class": cause.class.as_str(),
+        "code": cause.code,
+        "pointer": cause.pointer,
+        "message": cause.message,
+    })
+}
+
+/// An event as one line of JSON; with its payload if it was asked for and is still kept.
+pub(crate) fn line(record: &Record) -> String {
+    let keys = |fingerprints: &[Fingerprint]| fingerprints.iter().map(key).collect::<Vec<_>>();
+    let work: Vec<Value> = record
+        .work
+        .iter()
+        .map(|work| {
+            json!({
+                "sink": &*work.sink,
+                "state": work.state.as_str(),
+                "due": work.due.to_string(),
+                "attempts": work.attempts,
+                "lapses": work.lapses,
+                "cause": work.cause.as_ref().map(cause_json),
+            })
+        })
+        .collect();
+    let mut text = json!({
+        "event": record.id.to_string(),
+        "source": &*record.source,
+        "key": key(&record.key),
+        "aliases": keys(&record.aliases),
+        "spatial": keys(&record.spatial),
+        "state": record.state.as_str(),
+        "outcome": record.outcome.map(Outcome::as_str),
+        "cause": record.cause.as_ref().map(cause_json),
+        "received": record.received.to_string(),
+        "settled": record.settled.map(|at| at.to_string()),
+        "duplicates": record.duplicates,
+        "work": work,
+        "form": payload::form_word(record.form),
+        "crs": record.crs,
+    })
+    .to_string();
+    if let Some(bytes) = &record.payload {
+        text.truncate(text.len() - 1);
+        payload::append(&mut text, bytes, record.form);
+        text.push('}');
+    }
+    text
+}
+
+/// What became of an event, in one or two words.
+pub(crate) fn fate(record: &Record) -> String {
+    match (record.state, record.outcome, &record.cause) {
+        (State::Done, Some(outcome), _) => outcome.to_string(),
+        (State::Dead, _, Some(cause)) => format!("dead {}", escaped(&cause.code)),
+        (state, _, Some(cause)) => format!("{state}, last {}", escaped(&cause.code)),
+        (state, ..) => state.to_string(),
+    }
+}
+
+/// Prints everything that is known about an event.
+pub(crate) fn print(page: &mut Page, record: &Record, hint: Option<&str>) -> Result<(), Failure> {
+    let now = show::now();
+    let pair = |page: &mut Page, name: &str, value: &str| {
+        let name = page.paint(Style::Dim, &format!("{name:<10}"));
+        page.print(&format!("  {name} {value}"))
+    };
+    let head = page.paint(Style::Bold, &record.id.to_string());
+    page.print(&format!("{head}  {}", fate(record)))?;
+    pair(page, "source", &escaped(&record.source))?;
+    pair(page, "key", &key(&record.key))?;
+    for alias in &record.aliases {
+        pair(page, "alias", &key(alias))?;
+    }
+    for spatial in &record.spatial {
+        pair(page, "spatial", &key(spatial))?;
+    }
+    pair(page, "received", &moment(record.received, now))?;
+    if let Some(settled) = record.settled {
+        pair(page, "settled", &moment(settled, now))?;
+    }
+    pair(page, "duplicates", &show::count(record.duplicates))?;
+    for work in &record.work {
+        let why = work.cause.as_ref().map_or_else(String::new, |cause| format!(", last {}", escaped(&cause.code)));
+        let text = format!(
+            "{}: {}, {} attempts, {} lapses, due {}{why}",
+            escaped(&work.sink),
+            work.state,
+            work.attempts,
+            work.lapses,
+            show::time(work.due, now),
+        );
+        pair(page, "sink", &text)?;
+    }
+    if let Some(cause) = &record.cause {
+        let place = if cause.pointer.is_empty() { String::new() } else { format!(" at {}", escaped(&cause.pointer)) };
+        let text = format!("{} [{} {}]{place}", escaped(&cause.message), cause.class, escaped(&cause.code));
+        let text = page.paint(Style::Red, &text);
+        pair(page, "cause", &text)?;
+    }
+    if let Some(hint) = hint {
+        pair(page, "hint", hint)?;
+    }
+    let Some(bytes) = &record.payload else {
+        return pair(page, "payload", "not kept");
+    };
+    pair(page, "payload", &format!("{}, {} bytes", payload::form_word(record.form), show::count(bytes.len() as u64)))?;
+    let pointer = record.cause.as_ref().map(|cause| cause.pointer.as_str());
+    for line in payload::lines(bytes, record.form, pointer) {
+        if line.marked {
+            let text = page.paint(Style::Red, &format!("> {}   ← here", line.text));
+            page.print(&text)?;
+        } else {
+            page.print(&format!("  {}", line.text))?;
+        }
+    }
+    Ok(())
+}
+
+fn moment(at: Timestamp, now: Timestamp) -> String {
+    format!("{at} ({} ago)", ago(at, now))
+}
+
+/// How long ago, to one unit.
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.since(at).as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
