@@ -58,7 +58,12 @@ class Server:
         self.port, self.processes = port, []
         for command in commands:
             self.processes.append(
-                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})})
+                subprocess.Popen(
+                    command,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, **(environment or {})},
+                )
             )
         try:
             self.wait_open()
@@ -113,7 +118,9 @@ class Run:
 
     def gateway(self, data: pathlib.Path) -> Server:
         port = free_port()
-        return Server([[str(self.release / "geonce"), "serve", "--listen", f"127.0.0.1:{port}", "--data", str(data)]], port)
+        return Server(
+            [[str(self.release / "geonce"), "serve", "--listen", f"127.0.0.1:{port}", "--data", str(data)]], port
+        )
 
     def bare(self, _: pathlib.Path) -> Server:
         port = free_port()
@@ -121,9 +128,40 @@ class Run:
 
     def python(self, data: pathlib.Path) -> Server:
         port, redis = free_port(), free_port()
-        store = ["redis-server", "--port", redis, "--bind", "127.0.0.1", "--dir", data, "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
-        serve = [sys.executable, "-m", "uvicorn", "receiver:app", "--app-dir", ROOT / "bench", "--host", "127.0.0.1", "--port", port,
-                 "--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
+        store = [
+            "redis-server",
+            "--port",
+            redis,
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            data,
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]
+        serve = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "receiver:app",
+            "--app-dir",
+            ROOT / "bench",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+            "--loop",
+            "uvloop",
+            "--http",
+            "httptools",
+            "--no-access-log",
+            "--log-level",
+            "warning",
+        ]
         commands = [[str(word) for word in command] for command in (store, serve)]
         return Server(commands, port, {"REDIS_URL": f"redis://127.0.0.1:{redis}"})
 
@@ -152,7 +190,9 @@ class Run:
     def raw(self, kind: str, connections: int) -> dict:
         data = self.fresh()
         rows = 1_000 if kind == "batches" else 1
-        found = self.program("raw", "accept", data / "raw.db", "--tasks", connections, "--rows", rows, "--seconds", self.given.seconds)
+        found = self.program(
+            "raw", "accept", data / "raw.db", "--tasks", connections, "--rows", rows, "--seconds", self.given.seconds
+        )
         shutil.rmtree(data)
         found["cpu_us"] = found["cpu_seconds"] * 1e6 / max(1, found["events"])
         return found
@@ -199,7 +239,9 @@ def check_statuses(name: str, kind: str, found: dict) -> None:
 def accept(run: Run) -> None:
     disk = run.fsync()
     loaded = run.fsync_under_load()
-    print(f"fsync of 4 KB: p50 {disk['p50_ms']:.2f} ms, p99 {disk['p99_ms']:.2f} ms; beside load p50 {loaded['p50_ms']:.2f} ms, p99 {loaded['p99_ms']:.2f} ms")
+    print(
+        f"fsync of 4 KB: p50 {disk['p50_ms']:.2f} ms, p99 {disk['p99_ms']:.2f} ms; beside load p50 {loaded['p50_ms']:.2f} ms, p99 {loaded['p99_ms']:.2f} ms"
+    )
     print(f"\n{'':34}{'events/s':>12}{'CPU us':>9}{'p50 ms':>9}{'p99 ms':>9}{'load us':>9}{'memory MB':>11}")
     table = {}
     for kind in KINDS:
@@ -215,8 +257,11 @@ def accept(run: Run) -> None:
             for name, found in repeats.items():
                 row = table[kind, connections, name] = median(found)
                 check_statuses(name, kind, row)
-                print(f"{kind:12}{connections:>5} conn.  {name:12}{row['events_per_second']:>12,.0f}{row['cpu_us']:>9.1f}{row['p50_ms']:>9.2f}"
-                      f"{row['p99_ms']:>9.2f}{row.get('load_us', 0):>9.1f}{row.get('memory_mb', 0):>11.0f}", flush=True)
+                print(
+                    f"{kind:12}{connections:>5} conn.  {name:12}{row['events_per_second']:>12,.0f}{row['cpu_us']:>9.1f}{row['p50_ms']:>9.2f}"
+                    f"{row['p99_ms']:>9.2f}{row.get('load_us', 0):>9.1f}{row.get('memory_mb', 0):>11.0f}",
+                    flush=True,
+                )
     print()
     for connections in CONNECTIONS:
         rate = {key[0] + " " + key[2]: row["events_per_second"] for key, row in table.items() if key[1] == connections}
@@ -262,9 +307,13 @@ def sustained(run: Run) -> None:
     raw = run.program("raw", "layer", raw_folder / "raw.gpkg", "--rows", 1_000, "--seconds", run.given.sustained)
     shutil.rmtree(raw_folder)
     rate = events / seconds
-    print(f"\nend to end, batches for {run.given.sustained} s: {events:,} rows in {seconds:.1f} s, {rate:,.0f}/s, {cpu * 1e6 / events:.1f} us CPU each; "
-          f"{backlog:,} waited at the end of the load, {left:,} were left; {size:,.0f} MB on disk")
-    print(f"raw inserts with R-tree: {raw['events']:,} rows, {raw['events_per_second']:,.0f}/s, {raw['cpu_seconds'] * 1e6 / raw['events']:.1f} us CPU each")
+    print(
+        f"\nend to end, batches for {run.given.sustained} s: {events:,} rows in {seconds:.1f} s, {rate:,.0f}/s, {cpu * 1e6 / events:.1f} us CPU each; "
+        f"{backlog:,} waited at the end of the load, {left:,} were left; {size:,.0f} MB on disk"
+    )
+    print(
+        f"raw inserts with R-tree: {raw['events']:,} rows, {raw['events_per_second']:,.0f}/s, {raw['cpu_seconds'] * 1e6 / raw['events']:.1f} us CPU each"
+    )
     bar("end to end, share of raw inserts", rate / raw["events_per_second"], least=0.4)
     bar("memory in MB", memory, most=MEMORY_MEGABYTES_MAX)
 
@@ -278,11 +327,18 @@ def growth(run: Run) -> None:
         for line in process.stdout:
             row = json.loads(line)
             rows.append(row)
-            print(f"{row['live_keys']:>12,}{row['events_per_second']:>12,.0f}{row['cpu_us_per_event']:>9.1f}{row['memory_mb']:>11.0f}", flush=True)
+            print(
+                f"{row['live_keys']:>12,}{row['events_per_second']:>12,.0f}{row['cpu_us_per_event']:>9.1f}{row['memory_mb']:>11.0f}",
+                flush=True,
+            )
     if process.returncode:
         sys.exit("growth failed")
     shutil.rmtree(data)
-    bar("rate at the most keys, share of the rate at the fewest", rows[-1]["events_per_second"] / rows[0]["events_per_second"], least=0.6)
+    bar(
+        "rate at the most keys, share of the rate at the fewest",
+        rows[-1]["events_per_second"] / rows[0]["events_per_second"],
+        least=0.6,
+    )
 
 
 def main() -> None:

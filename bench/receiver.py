@@ -25,7 +25,9 @@ return redis.call('GET', KEYS[1])
 """
 
 app = FastAPI(openapi_url=None)
-pool = redis.asyncio.BlockingConnectionPool.from_url(os.environ["REDIS_URL"], max_connections=CONNECTIONS_MAX, timeout=30)
+pool = redis.asyncio.BlockingConnectionPool.from_url(
+    os.environ["REDIS_URL"], max_connections=CONNECTIONS_MAX, timeout=30
+)
 client = redis.asyncio.Redis(connection_pool=pool)
 claim = client.register_script(CLAIM)
 

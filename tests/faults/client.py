@@ -31,14 +31,20 @@ class Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20, local_addr=(address, 0)))
 
     def begin(self, body: bytes, path: str = "/in/default", media: str = "application/geo+json", **more: str) -> None:
-        headers = {"content-type": media, "content-length": str(len(body)), **{k.replace("_", "-"): v for k, v in more.items()}}
+        headers = {
+            "content-type": media,
+            "content-length": str(len(body)),
+            **{k.replace("_", "-"): v for k, v in more.items()},
+        }
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         self.writer.write(f"POST {path} HTTP/1.1\r\nhost: faults\r\n{head}\r\n".encode() + body)
 
     async def finish(self, seconds: float = ANSWER_SECONDS_MAX) -> Answer:
         async with asyncio.timeout(seconds):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:]) if name}
+            headers = {
+                name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:]) if name
+            }
             if headers.get("transfer-encoding") == "chunked":
                 body = await self.chunks()
             else:
@@ -78,7 +84,9 @@ def feature(number: int, turn: int = 0) -> bytes:
     if turn % 2:
         properties = dict(reversed(properties.items()))
         return json.dumps({"properties": properties, "geometry": geometry, "type": "Feature"}).encode()
-    return json.dumps({"type": "Feature", "geometry": geometry, "properties": properties}, separators=(",", ":")).encode()
+    return json.dumps(
+        {"type": "Feature", "geometry": geometry, "properties": properties}, separators=(",", ":")
+    ).encode()
 
 
 class Traffic:

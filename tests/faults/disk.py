@@ -40,7 +40,10 @@ def leave_out(name: str) -> int | None:
     if os.environ.get(LEAVE_OUT) == "1":
         print(f"{name} left out: {reason}; {LEAVE_OUT}=1 allows it, and nothing was tested")
         return 0
-    print(f"{name} FAILED: {reason}. Run it where loop devices can be mounted; {LEAVE_OUT}=1 leaves it out.", file=sys.stderr)
+    print(
+        f"{name} FAILED: {reason}. Run it where loop devices can be mounted; {LEAVE_OUT}=1 leaves it out.",
+        file=sys.stderr,
+    )
     return 1
 
 

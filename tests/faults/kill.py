@@ -1,7 +1,9 @@
 """R1: kill -9, thirty times, under load with redeliveries. Requests in flight at a kill are retried after the restart.
 
-To see this test fail, answer before the commit: in the engine, send the verdicts of `accept` to those who wait before the
-transaction is committed, build, and run it; it must report lost events. Undo it afterwards. The product has no switch for it.
+To see this test fail, answer before the commit. In the embedded store's writer a group runs in one transaction, is
+committed, and then answered (`Run::committed`): answer at the end of each request's run instead, and wait 50 ms before
+the commit, so that a kill meets the gap. Build, run this; it must report lost events. Undo it: the product has no
+switch for it.
 """
 
 import asyncio

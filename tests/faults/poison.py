@@ -37,50 +37,194 @@ def properties(text: bytes) -> bytes:
 
 
 def star(vertices: int) -> str:
-    ring = [[round(10 * ((i * 7919) % vertices) / vertices, 6), round(10 * ((i * 104_729) % vertices) / vertices, 6)] for i in range(vertices)]
+    ring = [
+        [round(10 * ((i * 7919) % vertices) / vertices, 6), round(10 * ((i * 104_729) % vertices) / vertices, 6)]
+        for i in range(vertices)
+    ]
     return json.dumps([[*ring, ring[0]]])
 
 
 def crafted() -> list[tuple[bytes, dict]]:
     """Bodies that have broken somebody before, with the headers they come with."""
     texts = [
-        b"", b" ", b"null", b"42", b'"x"', b"[]", b"{}", b"[1,2]", b"true", b"NaN", b"{", b"]", b"\0", b"\xff\xfe", b"\xef\xbb\xbf" + feature(1),
-        b"[" * 100_000, b'{"a":' * 50_000, b'{"type":"Feature"}', b'{"type":"FeatureCollection","features":[]}',
-        b'{"type":"FeatureCollection","features":[null,1,{}]}', b'{"type":"FeatureCollection"}', feature(1) + feature(2), feature(1)[:-1],
-        b'{"type":"Feature","geometry":null,"properties":null}', b'{"type":"Feature","geometry":{},"properties":{}}',
+        b"",
+        b" ",
+        b"null",
+        b"42",
+        b'"x"',
+        b"[]",
+        b"{}",
+        b"[1,2]",
+        b"true",
+        b"NaN",
+        b"{",
+        b"]",
+        b"\0",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf" + feature(1),
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"type":"Feature"}',
+        b'{"type":"FeatureCollection","features":[]}',
+        b'{"type":"FeatureCollection","features":[null,1,{}]}',
+        b'{"type":"FeatureCollection"}',
+        feature(1) + feature(2),
+        feature(1)[:-1],
+        b'{"type":"Feature","geometry":null,"properties":null}',
+        b'{"type":"Feature","geometry":{},"properties":{}}',
         b'{"type":"Feature","type":"Feature","geometry":{"type":"Point","coordinates":[1,2]},"properties":{}}',
         b'{"type":"Feature","geometry":{"type":"Point","coordinates":[1,2]},"properties":{"a":1,"\\u0061":2}}',
     ]
-    numbers = ["NaN", "Infinity", "-Infinity", "1e400", "1e308", "-1e308", "1e-400", "181", "-180.0000001", "0x10", "01", "+1", "1.", ".5", "--1",
-               "9" * 400, "0." + "0" * 5_000 + "1", "null", '"1"', "[1]", "true", ""]
+    numbers = [
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "1e400",
+        "1e308",
+        "-1e308",
+        "1e-400",
+        "181",
+        "-180.0000001",
+        "0x10",
+        "01",
+        "+1",
+        "1.",
+        ".5",
+        "--1",
+        "9" * 400,
+        "0." + "0" * 5_000 + "1",
+        "null",
+        '"1"',
+        "[1]",
+        "true",
+        "",
+    ]
     texts += [point(number, "1") for number in numbers] + [point("1", number) for number in numbers]
-    texts += [point("181", "91"), point("1", "2,3,4"), point("1", "2,3,4,5,6"), shape("Point", "[]"), shape("Point", "[1]"), shape("Point", "null")]
-    texts += [shape("Polygon", rings) for rings in (
-        "[]", "[[]]", "[[[0,0],[1,1]]]", "[[[0,0],[1,0],[1,1],[0,1]]]", "[[[0,0],[1,0],[1,1],[0,0,5]]]", "[[[0,0],[0,0],[0,0],[0,0]]]",
-        "[[[0,0],[2,2],[2,0],[0,2],[0,0]]]", "[null]", "[[null]]", '[["a"]]', star(101), star(5_001), "[[" + "[0,0]," * 100_000 + "[0,0]]]",
-        "[" + "[[0,0],[1,0],[1,1],[0,0]]," * 20_000 + "[[0,0],[1,0],[1,1],[0,0]]]")]
-    texts += [shape(kind, "[[1,2],[3,4]]") for kind in ("point", "Circle", "", "Polygon\\u0000", "MultiPolygon", "LineString", "GeometryCollection")]
-    texts += [shape("LineString", "[[1,2]]"), shape("LineString", "[]"), shape("MultiPoint", "[]"), shape("MultiPolygon", "[[[]]]")]
+    texts += [
+        point("181", "91"),
+        point("1", "2,3,4"),
+        point("1", "2,3,4,5,6"),
+        shape("Point", "[]"),
+        shape("Point", "[1]"),
+        shape("Point", "null"),
+    ]
+    texts += [
+        shape("Polygon", rings)
+        for rings in (
+            "[]",
+            "[[]]",
+            "[[[0,0],[1,1]]]",
+            "[[[0,0],[1,0],[1,1],[0,1]]]",
+            "[[[0,0],[1,0],[1,1],[0,0,5]]]",
+            "[[[0,0],[0,0],[0,0],[0,0]]]",
+            "[[[0,0],[2,2],[2,0],[0,2],[0,0]]]",
+            "[null]",
+            "[[null]]",
+            '[["a"]]',
+            star(101),
+            star(5_001),
+            "[[" + "[0,0]," * 100_000 + "[0,0]]]",
+            "[" + "[[0,0],[1,0],[1,1],[0,0]]," * 20_000 + "[[0,0],[1,0],[1,1],[0,0]]]",
+        )
+    ]
+    texts += [
+        shape(kind, "[[1,2],[3,4]]")
+        for kind in ("point", "Circle", "", "Polygon\\u0000", "MultiPolygon", "LineString", "GeometryCollection")
+    ]
+    texts += [
+        shape("LineString", "[[1,2]]"),
+        shape("LineString", "[]"),
+        shape("MultiPoint", "[]"),
+        shape("MultiPolygon", "[[[]]]"),
+    ]
     nested = '{"type":"GeometryCollection","geometries":[' * 500 + "]}" * 500
     texts += [b'{"type":"Feature","geometry":' + nested.encode() + b',"properties":{}}']
-    texts += [properties(text) for text in (
-        b'{"a":"\\ud800"}', b'{"a":"\\u0000"}', b'{"a":"\xc3\x28"}', b'{"a":"\xed\xa0\x80"}', b'{"a\\u0000b":1}', b'{"":1}', b'{"fid":1}', b'{"geom":"x"}',
-        b'{"geonce_key":"g1_x"}', b'{"geonce_event":"evt_x"}', b'{"rowid":7}', b'{"a\\"; DROP TABLE features; --":1}', b'{"<script>":"</script>"}',
-        b'{"n":"text instead of a number"}', b'{"n":1e300}', b'{"n":9223372036854775808}', b'{"n":{"deep":[1]}}', b'{"N":1,"n":2}',
-        b'{"a":"' + b"x" * 2_000_000 + b'"}', b"{" + b",".join(b'"p%d":%d' % (i, i) for i in range(3_000)) + b"}", b"[1]", b"7", b"null")]
+    texts += [
+        properties(text)
+        for text in (
+            b'{"a":"\\ud800"}',
+            b'{"a":"\\u0000"}',
+            b'{"a":"\xc3\x28"}',
+            b'{"a":"\xed\xa0\x80"}',
+            b'{"a\\u0000b":1}',
+            b'{"":1}',
+            b'{"fid":1}',
+            b'{"geom":"x"}',
+            b'{"geonce_key":"g1_x"}',
+            b'{"geonce_event":"evt_x"}',
+            b'{"rowid":7}',
+            b'{"a\\"; DROP TABLE features; --":1}',
+            b'{"<script>":"</script>"}',
+            b'{"n":"text instead of a number"}',
+            b'{"n":1e300}',
+            b'{"n":9223372036854775808}',
+            b'{"n":{"deep":[1]}}',
+            b'{"N":1,"n":2}',
+            b'{"a":"' + b"x" * 2_000_000 + b'"}',
+            b"{" + b",".join(b'"p%d":%d' % (i, i) for i in range(3_000)) + b"}",
+            b"[1]",
+            b"7",
+            b"null",
+        )
+    ]
     bodies = [(text, {"media": GEOJSON}) for text in texts]
-    bodies += [(text, {"media": NDJSON}) for text in (
-        b"\n\n\n", b"{\n}\n", feature(1)[:30] + b"\n", b"\xff\n" * 50, b"[]\n" * 11_000, b'{"type":"Feature"\n' * 100, b"null\n" + feature(10**9))]
-    bodies += [(text.encode(), {"media": WKT}) for text in (
-        "POINT", "POINT EMPTY", "POINT (1)", "POINT (1 2 3 4 5)", "POINT (nan inf)", "POLYGON ((0 0))", "POINT M (1 2 3)", "SRID=0;POINT (1 2)", "(" * 5_000, "CIRCULARSTRING (0 0, 1 1, 2 0)")]
-    bodies += [(blob, {"media": WKB}) for blob in (
-        b"", b"\x01", b"\x01\x01\0\0\0", struct.pack("<BIdd", 1, 1, float("nan"), 1e308), struct.pack("<BII", 1, 3, 0xFFFFFFFF), struct.pack("<BII", 1, 6, 0x7FFFFFFF),
-        struct.pack("<BI", 1, 0xFFFFFFFF) * 40, struct.pack("<BII", 1, 7, 1) * 4_000, bytes(range(256)))]
+    bodies += [
+        (text, {"media": NDJSON})
+        for text in (
+            b"\n\n\n",
+            b"{\n}\n",
+            feature(1)[:30] + b"\n",
+            b"\xff\n" * 50,
+            b"[]\n" * 11_000,
+            b'{"type":"Feature"\n' * 100,
+            b"null\n" + feature(10**9),
+        )
+    ]
+    bodies += [
+        (text.encode(), {"media": WKT})
+        for text in (
+            "POINT",
+            "POINT EMPTY",
+            "POINT (1)",
+            "POINT (1 2 3 4 5)",
+            "POINT (nan inf)",
+            "POLYGON ((0 0))",
+            "POINT M (1 2 3)",
+            "SRID=0;POINT (1 2)",
+            "(" * 5_000,
+            "CIRCULARSTRING (0 0, 1 1, 2 0)",
+        )
+    ]
+    bodies += [
+        (blob, {"media": WKB})
+        for blob in (
+            b"",
+            b"\x01",
+            b"\x01\x01\0\0\0",
+            struct.pack("<BIdd", 1, 1, float("nan"), 1e308),
+            struct.pack("<BII", 1, 3, 0xFFFFFFFF),
+            struct.pack("<BII", 1, 6, 0x7FFFFFFF),
+            struct.pack("<BI", 1, 0xFFFFFFFF) * 40,
+            struct.pack("<BII", 1, 7, 1) * 4_000,
+            bytes(range(256)),
+        )
+    ]
     squeezed = gzip.compress(feature(3))
-    bodies += [(blob, {"media": GEOJSON, "content_encoding": "gzip"}) for blob in (b"", b"\x1f\x8b", squeezed[:-4], squeezed[:20], feature(1), gzip.compress(b"\0" * 50_000_000))]
-    bodies += [(feature(1), {"media": media}) for media in ("", "text/html", "application/json; charset=utf-16", "multipart/form-data", "x" * 3_000)]
-    bodies += [(feature(1), {"media": GEOJSON, "content_encoding": coding}) for coding in ("br", "gzip, gzip", "identity, x")]
-    bodies += [(feature(1), {"media": GEOJSON, "path": path}) for path in ("/in/unknown", "/in/", "/in/default/x", "/in/%00", "/in/../in/default", "/in/" + "x" * 5_000)]
+    bodies += [
+        (blob, {"media": GEOJSON, "content_encoding": "gzip"})
+        for blob in (b"", b"\x1f\x8b", squeezed[:-4], squeezed[:20], feature(1), gzip.compress(b"\0" * 50_000_000))
+    ]
+    bodies += [
+        (feature(1), {"media": media})
+        for media in ("", "text/html", "application/json; charset=utf-16", "multipart/form-data", "x" * 3_000)
+    ]
+    bodies += [
+        (feature(1), {"media": GEOJSON, "content_encoding": coding}) for coding in ("br", "gzip, gzip", "identity, x")
+    ]
+    bodies += [
+        (feature(1), {"media": GEOJSON, "path": path})
+        for path in ("/in/unknown", "/in/", "/in/default/x", "/in/%00", "/in/../in/default", "/in/" + "x" * 5_000)
+    ]
     return bodies
 
 

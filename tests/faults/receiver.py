@@ -24,6 +24,10 @@ sink = "features"
 [source.west]
 allow_unsigned = true
 sink = "features"
+[source.place]
+allow_unsigned = true
+identify = "spatial"
+sink = "features"
 [sink.features]
 url = "gpkg:features.gpkg"
 layer = "features"
@@ -112,9 +116,9 @@ async def two_senders_with_the_same_id_do_not_collide(bench: Bench) -> None:
     check(bench.settled([310, 311]) == [1, 1], "one of the two is not at the sink")
 
 
-async def an_event_with_and_without_its_id_is_one_event(bench: Bench) -> None:
-    await bench.post(feature(320))
-    await bench.post(feature(320), webhook_id="late-id")
+async def an_event_with_and_without_an_id_is_one_event_where_its_place_identifies(bench: Bench) -> None:
+    await bench.post(feature(320), path="/in/place")
+    await bench.post(feature(320), path="/in/place", webhook_id="late-id")
     check(bench.settled([320]) == [1], "not one row")
 
 
@@ -125,14 +129,27 @@ async def json_that_is_no_object_is_refused(bench: Bench) -> None:
 
 
 async def impossible_geometries_are_refused_with_code_and_place(bench: Bench) -> None:
-    for coordinates in ('"Point","coordinates":[NaN,Infinity]', '"Point","coordinates":[999,999]', '"Polygon","coordinates":[[[0,0],[1,1]]]'):
-        answer = await bench.post(f'{{"type":"Feature","properties":{{}},"geometry":{{"type":{coordinates}}}}}'.encode())
+    for coordinates in (
+        '"Point","coordinates":[NaN,Infinity]',
+        '"Point","coordinates":[999,999]',
+        '"Polygon","coordinates":[[[0,0],[1,1]]]',
+    ):
+        answer = await bench.post(
+            f'{{"type":"Feature","properties":{{}},"geometry":{{"type":{coordinates}}}}}'.encode()
+        )
         told = answer.json()
-        check(answer.status == 400 and bool(told.get("code")) and "pointer" in told, f"{coordinates}: {answer.status} {told}")
+        check(
+            answer.status == 400 and bool(told.get("code")) and "pointer" in told,
+            f"{coordinates}: {answer.status} {told}",
+        )
 
 
 async def a_body_of_30_megabytes_stalls_nobody(bench: Bench) -> None:
-    huge = b'{"type":"Feature","geometry":{"type":"LineString","coordinates":[' + b"[1.5,2.5]," * (LARGE_BYTES // 10) + b"[1,2]]}}"
+    huge = (
+        b'{"type":"Feature","geometry":{"type":"LineString","coordinates":['
+        + b"[1.5,2.5]," * (LARGE_BYTES // 10)
+        + b"[1,2]]}}"
+    )
     sending = asyncio.create_task(bench.post(huge))
     slowest = 0.0
     for number in range(400, 440):
@@ -159,7 +176,10 @@ async def dead_letters_are_data_and_can_be_exported(bench: Bench) -> None:
     check(answer.status == 202, f"{answer.status} {answer.body!r}")
     check(bool(bench.dead()), "the refused feature beside an accepted one is not dead, but gone")
     exported = bench.gateway.command("dead", "export")
-    check(b'[999,999]' in exported.stdout.encode(), f"not exported as it was delivered: {exported.stdout!r} {exported.stderr}")
+    check(
+        b"[999,999]" in exported.stdout.encode(),
+        f"not exported as it was delivered: {exported.stdout!r} {exported.stderr}",
+    )
     check(bench.settled([600]) == [1], "the good feature is not at the sink")
 
 
@@ -168,7 +188,7 @@ TESTS = [
     twenty_deliveries_at_once_are_applied_once,
     an_id_reused_with_another_payload_is_kept_and_shown,
     two_senders_with_the_same_id_do_not_collide,
-    an_event_with_and_without_its_id_is_one_event,
+    an_event_with_and_without_an_id_is_one_event_where_its_place_identifies,
     json_that_is_no_object_is_refused,
     impossible_geometries_are_refused_with_code_and_place,
     a_body_of_30_megabytes_stalls_nobody,

@@ -6,6 +6,7 @@ The clients run in a process of their own, so that the good traffic is measured 
 
 import asyncio
 import json
+import os
 import pathlib
 import socket
 import subprocess
@@ -115,7 +116,18 @@ async def two_lengths(connection: Connection) -> None:
     await connection.writer.drain()
 
 
-KINDS = [silent, header_by_byte, endless_header, body_by_byte, body_that_stops, huge_length, endless_chunks, never_reads, idle, gzip_bomb]
+KINDS = [
+    silent,
+    header_by_byte,
+    endless_header,
+    body_by_byte,
+    body_that_stops,
+    huge_length,
+    endless_chunks,
+    never_reads,
+    idle,
+    gzip_bomb,
+]
 # Refused before anything is read; sent one by one beside the six hundred.
 DECEITFUL = [two_lengths]
 BOMB = b""
@@ -174,8 +186,15 @@ async def run(gateway: Gateway, traffic: Traffic, result: Result) -> None:
     p99 = percentile_99(traffic.latencies[before:])
     memory = gateway.memory_peak_megabytes()
     judge(result, ends)
-    result.more |= {"clients": len(ends), "baseline_p99": f"{baseline * 1000:.1f}ms", "memory": f"{memory:.0f}MB", "postponed": traffic.postponed}
-    result.require(p99 < max(2 * baseline, P99_FLOOR_SECONDS), f"good p99 {p99 * 1000:.0f} ms, before {baseline * 1000:.0f} ms")
+    result.more |= {
+        "clients": len(ends),
+        "baseline_p99": f"{baseline * 1000:.1f}ms",
+        "memory": f"{memory:.0f}MB",
+        "postponed": traffic.postponed,
+    }
+    result.require(
+        p99 < max(2 * baseline, P99_FLOOR_SECONDS), f"good p99 {p99 * 1000:.0f} ms, before {baseline * 1000:.0f} ms"
+    )
     result.require(memory < MEMORY_MEGABYTES_MAX, f"memory {memory:.0f} MB")
     result.require(gateway.alive(), "the gateway ended")
 
@@ -203,6 +222,8 @@ def judge(result: Result, ends: list) -> None:
 def main() -> int:
     global BOMB
     if sys.argv[1:2] == ["attack"]:
+        # Their own computing is not the point: it gives way to the gateway and to the good traffic.
+        os.nice(10)
         BOMB = bomb()
         asyncio.run(attack_all(int(sys.argv[2])))
         return 0
