@@ -67,6 +67,7 @@ $(VENV)/bench: bench/requirements.txt $(PYTHON)
 # Accepts new expectations: pinned verdicts of the corpora, new vectors, generated tables in the documentation.
 bless: $(PYTHON) release
 	GEONCE_BLESS=1 cargo test -p geonce-key --test it corpora
+	GEONCE_BLESS=1 cargo test -p geonce-server --bin geonce schema_is_fresh
 	$(PYTHON) tools/vectors.py
 	$(MAKE) docs
 

@@ -6,7 +6,8 @@
 
 Three oracles. PROJ running the operation that g1 fixes (a pipeline written out here from the EPSG dataset) must agree.
 Where that operation is null, PROJ's own reading of the projection must agree too, which proves the parameters. PROJ's own
-choice of operation (`Transformer`) is only reported, because PROJ may choose by place.
+choice of operation (`Transformer`) is only reported, because PROJ may choose by place. The definitions that go into files
+are those of PROJ, letter by letter, without the axes.
 """
 
 import random
@@ -196,6 +197,18 @@ def table(binary):
     return "\n".join(lines), wrong
 
 
+def wrong_definitions(binary):
+    """Codes whose definition is not PROJ's. A system that EPSG has withdrawn since is marked there, not here."""
+    codes = [*crs_table.GEOGRAPHIC, *crs_table.PROJECTED, *crs_table.ZONES, *crs_table.OTHER, *crs_table.state_planes()]
+    lines = "".join(f"{code} wkt 0 0\n" for code in codes)
+    ours = subprocess.run([binary], input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
+    for code, text in zip(codes, ours, strict=True):
+        theirs = re.sub(r",AXIS\[[^]]*]", "", CRS(code).to_wkt("WKT1_GDAL")).replace(" (deprecated)", "")
+        if text != theirs:
+            yield code, text
+    print(f"{len(codes)} definitions compared")
+
+
 def main():
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
@@ -207,11 +220,14 @@ def main():
         page = fresh
     for code, result in wrong:
         print(f"EPSG:{code} is over {LIMIT_M} m: {result}", file=sys.stderr)
+    definitions = list(wrong_definitions(sys.argv[1]))
+    for code, text in definitions:
+        print(f"EPSG:{code} is defined otherwise by PROJ: {text}", file=sys.stderr)
     # Another PROJ makes other choices of its own; then only the limits count.
     stale = VERSION in page and page != fresh
     if stale:
         print("docs/crs.md is stale: run this with --write", file=sys.stderr)
-    if wrong or stale:
+    if wrong or stale or definitions:
         raise SystemExit(1)
 
 

@@ -2,17 +2,15 @@
 //!
 //! Workers have a thread of their own: decoding a large batch must not hold up an acknowledgement.
 
-use crate::config::{LogFormat, LogLevel, ReceiverLimits, Settings, SinkSettings, SourceSettings};
+use crate::config::{Settings, SinkSettings, SourceSettings, VerifySettings};
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Parts, Route, logs};
 use geonce::clock::{Clock, SystemClock};
 use geonce::delivery::{self, Delivery, Destination, Observer, WORKERS};
 use geonce::intake::{Intake, Source};
-use geonce::retry::Retry;
 use geonce::sink;
 use geonce::store::{self, Access, Store};
-use std::future::Future;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +19,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tracing::level_filters::LevelFilter;
 
 /// How long workers may take to finish what is in their hands.
 const WORKERS_STOP_WITHIN: Duration = Duration::from_secs(20);
@@ -32,7 +29,7 @@ const SWEEP_EVENTS_MAX: usize = 2_000;
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(settings: &Settings) -> Outcome {
-    logs::start(level(settings.log.level), format(settings.log.format));
+    logs::start(settings.log);
     for notice in &settings.notices {
         tell(notice);
     }
@@ -44,17 +41,18 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         .map_err(|error| Failure::io("starting threads", &error))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = store::open(&settings.store.url, &settings.store.options, Access::Gateway, &settings.data)?;
-    let metrics = Metrics::new(
-        settings.sources.keys().map(String::as_str),
-        settings.sinks.keys().map(String::as_str),
-    );
+    let metrics = Metrics::new(settings.sources.keys().map(String::as_str), settings.sinks.keys().map(String::as_str));
     let destinations = destinations(settings, &runtime)?;
     let gateway = Gateway::new(Parts {
         store: Arc::clone(&store),
         intake: Intake::new(Arc::clone(&store), Arc::clone(&clock)),
         clock: Arc::clone(&clock),
-        routes: settings.sources.iter().map(|(name, source)| route(name, source, settings)).collect::<Result<_, _>>()?,
-        limits: limits(&settings.limits.receiver),
+        routes: settings
+            .sources
+            .iter()
+            .map(|(name, source)| route(name, source, settings))
+            .collect::<Result<_, _>>()?,
+        limits: settings.limits.receiver.clone(),
         checks: destinations.iter().map(check).collect(),
         metrics: Arc::clone(&metrics),
     });
@@ -113,14 +111,8 @@ fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destin
             }
             Err(error) => return Err(Failure::from(error).within(&format!("sink {name}"))),
         }
-        let retry = Retry {
-            base: retry.base,
-            cap: retry.cap,
-            attempts: retry.attempts,
-            give_up_after: retry.give_up_after,
-        };
         let mut destination = Destination::new(name, sink);
-        destination.retry = retry;
+        destination.retry = *retry;
         destination.entity.clone_from(entity);
         destinations.push(Arc::new(destination));
     }
@@ -131,8 +123,8 @@ fn route(name: &str, settings: &SourceSettings, all: &Settings) -> Result<Route,
     let mut source = Source::new(name, settings.policy.clone(), &settings.sinks)?;
     source.identify = settings.identify;
     source.invalid = settings.invalid;
-    source.features_max = all.limits.receiver.features_max;
-    source.verify = settings.verify.as_ref().map(|verify| verify.verifier()).transpose()?;
+    source.features_max = all.limits.features_max;
+    source.verify = settings.verify.as_ref().map(VerifySettings::verifier).transpose()?;
     Ok(Route {
         source: Arc::new(source),
         fresh_status: settings.fresh_status,
@@ -231,57 +223,20 @@ impl Observer for Metrics {
 }
 
 /// Ctrl-C, or the signal by which service managers stop us.
-fn until_told() -> impl Future<Output = ()> {
-    async {
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            if let (Ok(mut terminate), Ok(mut interrupt)) =
-                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-            {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-                return;
+async fn until_told() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+        if let (Ok(mut terminate), Ok(mut interrupt)) = signals {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
             }
-        }
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+            return;
         }
     }
-}
-
-fn level(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    }
-}
-
-fn format(format: LogFormat) -> logs::Format {
-    match format {
-        LogFormat::Auto => logs::Format::Auto,
-        LogFormat::Pretty => logs::Format::Pretty,
-        LogFormat::Json => logs::Format::Json,
-    }
-}
-
-fn limits(limits: &ReceiverLimits) -> serve::Limits {
-    serve::Limits {
-        connections_max: limits.connections_max,
-        connections_per_address_max: limits.connections_per_address_max,
-        first_byte: limits.first_byte_within,
-        header: limits.header_within,
-        idle: limits.idle_within,
-        transfer_grace: limits.transfer_grace,
-        transfer_bytes_per_second_min: limits.transfer_rate_min,
-        transfer: limits.transfer_within,
-        header_bytes_max: limits.header_bytes_max,
-        buffered_bytes_max: limits.buffered_bytes_max,
-        shutdown: limits.shutdown_within,
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

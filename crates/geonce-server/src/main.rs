@@ -18,7 +18,6 @@ mod input;
 mod key;
 mod payload;
 mod record;
-#[allow(dead_code, unused_imports, reason = "used once the serve command is there")]
 mod serve;
 mod show;
 mod start;
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
         Command::Dead(command) => dead::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Completions { shell } => completions(*shell),
-        Command::Demo => demo::run(),
+        Command::Demo(arguments) => demo::run(arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -2,6 +2,7 @@
 
 use crate::show::{escaped, hex};
 use geonce_key::Form;
+use geonce_key::policy::DEPTH_MAX;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::fmt::Write;
@@ -33,6 +34,20 @@ pub(crate) fn lines(bytes: &[u8], form: Form, pointer: Option<&str>) -> Vec<Line
 
 /// Whether the text is one JSON value, nested no deeper than can be laid out by recursion.
 fn is_json(text: &str) -> bool {
+    let (mut depth, mut in_string, mut escape) = (0_usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escape => escape = false,
+            b'\\' if in_string => escape = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return false;
+        }
+    }
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
@@ -80,7 +95,8 @@ impl<'a> Layout<'a> {
             Some(b'[') => match self.short_array() {
                 Some(text) => {
                     let inside = self.pointer.and_then(|pointer| pointer.strip_prefix(path.as_str()));
-                    self.marked |= inside.is_some_and(|inside| inside.starts_with('/'));
+                    let index = inside.and_then(|inside| inside.strip_prefix('/'));
+                    self.marked |= index.is_some_and(|index| index.parse::<usize>().is_ok());
                     self.current.push_str(&escaped(&text));
                 }
                 None => self.container(depth, path, ']'),

@@ -212,7 +212,12 @@ fn every_system_has_a_definition_with_its_code_and_name() {
         assert_eq!(text.matches('[').count(), text.matches(']').count(), "{text}");
     }
     let text = lookup(25832).unwrap().wkt().unwrap();
-    assert!(text.contains(r#"PARAMETER["latitude_of_origin",0],PARAMETER["central_meridian",9],PARAMETER["scale_factor",0.9996]"#), "{text}");
+    assert!(
+        text.contains(
+            r#"PARAMETER["latitude_of_origin",0],PARAMETER["central_meridian",9],PARAMETER["scale_factor",0.9996]"#
+        ),
+        "{text}"
+    );
     let text = lookup(2236).unwrap().wkt().unwrap();
     assert!(text.contains(r#"PARAMETER["false_easting",656166.667]"#), "{text}");
 }

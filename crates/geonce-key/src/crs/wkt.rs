@@ -80,7 +80,6 @@ fn authority(code: u32) -> String {
     format!(r#"AUTHORITY["EPSG","{code}"]"#)
 }
 
-#[expect(clippy::float_cmp, reason = "constants of the table")]
 fn write_unit(unit: f64) -> String {
     let (name, size, code) = if unit == METRE {
         ("metre", "1", 9001)
@@ -119,17 +118,17 @@ fn write_projection(projection: &Projection, unit: f64) -> String {
         }
     };
     // False origins are in the unit of the system; EPSG gives none with more than four decimals.
-    let [x, y] = [origin.x, origin.y].map(|metres| trimmed(format!("{:.4}", metres / unit)));
+    let [x, y] = [origin.x, origin.y].map(|metres| trimmed(&format!("{:.4}", metres / unit)));
     format!(r#"{text},PARAMETER["false_easting",{x}],PARAMETER["false_northing",{y}]"#)
 }
 
 /// Fifteen significant digits: what is beyond them is the rounding of degrees from minutes and seconds.
 fn number(value: f64) -> String {
     let digits = format!("{:.0}", value.abs().trunc()).len();
-    trimmed(format!("{value:.*}", 15_usize.saturating_sub(digits)))
+    trimmed(&format!("{value:.*}", 15_usize.saturating_sub(digits)))
 }
 
-fn trimmed(text: String) -> String {
-    let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+fn trimmed(text: &str) -> String {
+    let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
     if short == "-0" { "0".to_owned() } else { short.to_owned() }
 }

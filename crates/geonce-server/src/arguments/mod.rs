@@ -61,8 +61,12 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Show the key recognising one event through everything a bad network does to it.
-    Demo,
+    /// A gateway, a bad network, and two kills: see that nothing is lost and nothing happens twice.
+    ///
+    /// Serves in a process of its own, sends it zones as a bad network would, kills it twice, and counts afterwards.
+    ///
+    /// Exit code 0: nothing lost, nothing twice; 1: something was.
+    Demo(DemoArguments),
 }
 
 #[derive(Args)]
@@ -103,6 +107,21 @@ pub(crate) struct KeyArguments {
     // Last: its help heading would cover what follows.
     #[command(flatten)]
     pub(crate) policy: PolicyArguments,
+}
+
+#[derive(Args)]
+pub(crate) struct DemoArguments {
+    /// Folder for the demo's files; made anew each time.
+    #[arg(long, value_name = "FOLDER", default_value = "geonce-demo")]
+    pub(crate) folder: PathBuf,
+
+    /// Keep the gateway running afterwards, until Ctrl-C.
+    #[arg(long)]
+    pub(crate) stay: bool,
+
+    /// Show the key alone instead: one parcel through everything a bad network does to it.
+    #[arg(long, conflicts_with = "stay")]
+    pub(crate) keys: bool,
 }
 
 #[derive(Args)]

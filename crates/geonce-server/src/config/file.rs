@@ -94,7 +94,7 @@ pub(super) struct Source {
     pub(super) preset: Option<String>,
     /// Which payloads are taken at all.
     pub(super) accept: Option<Accept>,
-    /// What becomes of a payload that is refused: answered only, or kept as dead too [default: reject].
+    /// What becomes of geometries that are not valid: refused, or kept as dead to be repaired [default: reject].
     pub(super) invalid: Option<InvalidWord>,
     /// How long the sender keeps trying; `geonce check` compares it with the store's window.
     pub(super) redelivery: Option<Span>,

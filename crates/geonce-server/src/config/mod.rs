@@ -29,9 +29,10 @@ use std::time::Duration;
 
 pub(crate) use human::Span;
 pub(crate) use layers::Environment;
-pub(crate) use limits::{LimitsSettings, LogFormat, LogLevel, LogSettings, ReceiverLimits};
+pub(crate) use limits::{LimitsSettings, LogFormat, LogSettings};
 pub(crate) use sink::SinkSettings;
 pub(crate) use source::SourceSettings;
+pub(crate) use verify::VerifySettings;
 
 /// The file that is looked for where none is named.
 pub(crate) const FILE: &str = "geonce.toml";

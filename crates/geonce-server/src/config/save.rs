@@ -36,7 +36,7 @@ impl Settings {
             section(&mut out, &format!("[sink.{}]", key(name)), sink_settings(name, sink));
         }
         section(&mut out, "[limits]", limits(&self.limits));
-        let log = [("level", text(self.log.level.as_str())), ("format", text(self.log.format.as_str()))];
+        let log = [("level", text(&self.log.level.to_string())), ("format", text(self.log.format.as_str()))];
         section(&mut out, "[log]", log);
         for test in &self.tests {
             section(&mut out, "[[test]]", test_settings(test));
@@ -251,16 +251,16 @@ fn limits(limits: &LimitsSettings) -> Vec<(&'static str, Value)> {
     vec![
         ("connections_max", count(receiver.connections_max)),
         ("connections_per_address_max", count(receiver.connections_per_address_max)),
-        ("first_byte_within", span(receiver.first_byte_within)),
-        ("header_within", span(receiver.header_within)),
-        ("idle_within", span(receiver.idle_within)),
-        ("transfer_within", span(receiver.transfer_within)),
-        ("transfer_rate_min", text(&Size(receiver.transfer_rate_min).to_string())),
+        ("first_byte_within", span(receiver.first_byte)),
+        ("header_within", span(receiver.header)),
+        ("idle_within", span(receiver.idle)),
+        ("transfer_within", span(receiver.transfer)),
+        ("transfer_rate_min", text(&Size(receiver.transfer_bytes_per_second_min).to_string())),
         ("transfer_grace", span(receiver.transfer_grace)),
-        ("shutdown_within", span(receiver.shutdown_within)),
+        ("shutdown_within", span(receiver.shutdown)),
         ("header_bytes_max", size(receiver.header_bytes_max)),
         ("buffered_bytes_max", size(receiver.buffered_bytes_max)),
-        ("features_max", count(receiver.features_max)),
+        ("features_max", count(limits.features_max)),
         ("bytes_max", size(payload.bytes_max)),
         ("depth_max", count(payload.depth_max)),
         ("values_max", count(payload.values_max)),

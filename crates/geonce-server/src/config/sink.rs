@@ -4,6 +4,7 @@ use super::file::{self, ColumnsValue, ModeWord};
 use super::verify::Shown;
 use super::{Reading, fields};
 use crate::failure::Failure;
+use geonce::retry::Retry;
 use geonce::sink::{COLUMNS_MAX, Columns, Mode, Options};
 use geonce_key::Pointer;
 use geonce_key::policy::Field;
@@ -16,22 +17,9 @@ pub(crate) struct SinkSettings {
     pub(crate) options: Options,
     /// What names an entity; without it, the source's identity does.
     pub(crate) entity: Option<Vec<Field>>,
-    pub(crate) retry: RetrySettings,
+    pub(crate) retry: Retry,
     /// How a saved configuration refers to the secret.
     pub(crate) secret_shown: Shown,
-}
-
-/// When a failed write is tried again, and until when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RetrySettings {
-    /// The longest first wait.
-    pub(crate) base: Duration,
-    /// The longest wait of all.
-    pub(crate) cap: Duration,
-    /// How many answers of the sink end an event.
-    pub(crate) attempts: u32,
-    /// How long a sink may be unreachable before its events are dead.
-    pub(crate) give_up_after: Duration,
 }
 
 /// The most columns a configuration may ask for: the bound of a GeoPackage table, with room for our own.
@@ -120,7 +108,7 @@ impl Reading<'_> {
         }
     }
 
-    fn retry(&self, retry: Option<file::Retry>, path: &str, window: Duration) -> Result<RetrySettings, Failure> {
+    fn retry(&self, retry: Option<file::Retry>, path: &str, window: Duration) -> Result<Retry, Failure> {
         let retry = retry.unwrap_or(file::Retry { base: None, cap: None, attempts: None, give_up_after: None });
         let at = |setting: &str| format!("{path}.{setting}");
         let base = self.longer_than_zero(retry.base, Duration::from_secs(2), &at("base"))?;
@@ -133,6 +121,6 @@ impl Reading<'_> {
             return Err(self.refuse(&at("attempts"), &format!("attempts are 1 to {ATTEMPTS_MAX}")));
         }
         let give_up_after = self.longer_than_zero(retry.give_up_after, window, &at("give_up_after"))?;
-        Ok(RetrySettings { base, cap, attempts, give_up_after })
+        Ok(Retry { base, cap, attempts, give_up_after })
     }
 }

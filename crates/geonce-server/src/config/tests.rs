@@ -128,7 +128,7 @@ fn the_whole_file_becomes_settings() {
     assert!(matches!(&zones.options.columns, Columns::Declared(columns) if columns.len() == 2));
     assert_eq!(settings.sinks["copy"].options.columns, Columns::Auto { max: 8 });
     assert_eq!(settings.sinks["copy"].options.timeout, Duration::from_secs(3));
-    assert_eq!(settings.limits.receiver.features_max, 500);
+    assert_eq!(settings.limits.features_max, 500);
     assert_eq!(settings.tests[0].same.len(), 2);
     assert_eq!(settings.notices, ["[admin] has no effect: this release has no administration interface"]);
 }

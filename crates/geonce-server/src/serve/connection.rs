@@ -52,6 +52,8 @@ const OVERDUE: Duration = Duration::from_secs(5);
 /// The connections of a gateway.
 pub(super) struct Connections {
     limits: Limits,
+    /// How often connections are looked at.
+    tick: Duration,
     started: Stopwatch,
     /// Milliseconds since the start, as of the last look.
     now: AtomicU64,
@@ -81,9 +83,10 @@ pub(super) enum Full {
 }
 
 impl Connections {
-    pub(super) fn new(limits: Limits) -> Arc<Connections> {
+    pub(super) fn new(limits: Limits, tick: Duration) -> Arc<Connections> {
         Arc::new(Connections {
             limits,
+            tick,
             started: Stopwatch::start(),
             now: AtomicU64::new(0),
             open: Mutex::default(),
@@ -97,8 +100,8 @@ impl Connections {
         if open.connections.len() >= self.limits.connections_max {
             return Err(Full::All);
         }
-        let counted = !address.to_canonical().is_loopback();
-        if counted {
+        let address = counted_as(address);
+        if let Some(address) = address {
             let from_here = open.by_address.entry(address).or_default();
             if *from_here >= self.limits.connections_per_address_max {
                 return Err(Full::Address);
@@ -119,7 +122,7 @@ impl Connections {
         let id = open.next;
         open.next += 1;
         open.connections.insert(id, Entry { watch: watch.clone(), task: None });
-        Ok(Admitted { id, address: counted.then_some(address), watch })
+        Ok(Admitted { id, address, watch })
     }
 
     /// Names the task that serves a connection; nothing if it is over already.
@@ -131,7 +134,7 @@ impl Connections {
 
     /// Looks at every connection, again and again.
     pub(super) async fn sweep(&self) {
-        let mut ticks = tokio::time::interval(self.limits.tick());
+        let mut ticks = tokio::time::interval(self.tick);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -177,6 +180,17 @@ impl Connections {
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What connections from `address` are counted under: not at all on this machine, and an IPv6 host under its
+/// network, of which it has all the addresses.
+fn counted_as(address: IpAddr) -> Option<IpAddr> {
+    let address = address.to_canonical();
+    let network = match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+    };
+    (!address.is_loopback()).then_some(network)
 }
 
 /// A connection's place among the open ones.
@@ -245,7 +259,8 @@ impl Watch {
         let now = self.connections.now.load(Relaxed);
         self.began.store(now, Relaxed);
         self.moved.store(0, Relaxed);
-        self.set(phase, now.saturating_add(millis(limit)));
+        // Our time is up to a tick old, and nobody is to have less than the limit.
+        self.set(phase, now.saturating_add(millis(limit.saturating_add(self.connections.tick))));
     }
 
     /// Counts bytes that came in or went out: they are worth time.
@@ -415,5 +430,29 @@ impl AsyncWrite for Watched {
             *lingered += buffer.filled().len();
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Connections, Full, IpAddr, Limits};
+
+    #[test]
+    fn connections_are_counted_by_address_and_in_all() {
+        let limits = Limits { connections_max: 6, connections_per_address_max: 2, ..Limits::default() };
+        let connections = Connections::new(limits, std::time::Duration::from_millis(5));
+        let admit = |address: &str| connections.admit(address.parse::<IpAddr>().unwrap());
+        let first = admit("192.0.2.1").ok();
+        let _second = admit("::ffff:192.0.2.1").ok();
+        assert_eq!(admit("192.0.2.1").err(), Some(Full::Address));
+        drop(first);
+        let mut kept = vec![admit("192.0.2.1").ok()];
+        kept.extend([admit("2001:db8::1").ok(), admit("2001:db8::2").ok()]);
+        assert_eq!(admit("2001:db8::3").err(), Some(Full::Address));
+        kept.extend([admit("127.0.0.1").ok(), admit("::1").ok()]);
+        assert!(kept.iter().all(Option::is_some));
+        assert_eq!(admit("127.0.0.1").err(), Some(Full::All));
+        kept.clear();
+        assert!(admit("2001:db8::3").is_ok());
     }
 }

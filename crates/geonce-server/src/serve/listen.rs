@@ -32,7 +32,7 @@ pub(crate) struct Drained {
 /// Serves until `shutdown` resolves; then takes no more connections, finishes the requests that have begun, and
 /// returns within [`super::Limits::shutdown`].
 pub(crate) async fn run(gateway: Arc<Gateway>, listener: TcpListener, shutdown: impl Future<Output = ()>) -> Drained {
-    let connections = Connections::new(gateway.limits.clone());
+    let connections = Connections::new(gateway.limits.clone(), gateway.tick());
     let sweeper = tokio::spawn({
         let connections = connections.clone();
         async move { connections.sweep().await }

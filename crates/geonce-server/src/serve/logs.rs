@@ -1,6 +1,7 @@
 //! Logs: readable lines on a terminal, JSON otherwise, on standard error. No payloads and no secrets are ever logged;
 //! control characters come out escaped; what clients can cause without end is logged seldom.
 
+use crate::config::{LogFormat, LogSettings};
 use geonce::clock::Stopwatch;
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
@@ -8,29 +9,17 @@ use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// For people on a terminal, else JSON.
-    #[default]
-    Auto,
-    /// For people.
-    Pretty,
-    /// A JSON object per line.
-    Json,
-}
-
 /// Sends what is logged from now on to standard error. A second call changes nothing.
-pub(crate) fn start(level: LevelFilter, format: Format) {
+pub(crate) fn start(settings: LogSettings) {
     let terminal = io::stderr().is_terminal();
-    let pretty = match format {
-        Format::Auto => terminal,
-        Format::Pretty => true,
-        Format::Json => false,
+    let pretty = match settings.format {
+        LogFormat::Auto => terminal,
+        LogFormat::Pretty => true,
+        LogFormat::Json => false,
     };
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // Fails only if something logs already, in a test.
-    let _ = tracing::subscriber::set_global_default(subscriber(level, pretty, colours, io::stderr));
+    let _ = tracing::subscriber::set_global_default(subscriber(settings.level, pretty, colours, io::stderr));
 }
 
 fn subscriber<W>(level: LevelFilter, pretty: bool, colours: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>

@@ -15,7 +15,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use listen::{Drained, run};
+pub(crate) use listen::run;
 pub(crate) use observe::{Check, Health};
 
 use geonce::clock::Clock;
@@ -96,6 +96,14 @@ impl Gateway {
             metrics,
         }
     }
+
+    /// How often connections are looked at: often enough for the shortest time that one may take.
+    fn tick(&self) -> Duration {
+        let Limits { first_byte, header, idle, transfer_grace, .. } = self.limits;
+        let acks = self.sources.values().map(|served| served.route.ack_within);
+        let shortest = acks.chain([first_byte, header, idle, transfer_grace]).min();
+        (shortest.unwrap_or_default() / 8).clamp(Duration::from_millis(5), Duration::from_millis(100))
+    }
 }
 
 /// Bounds on what clients may take up. Times are kept to about a tenth of a second.
@@ -140,13 +148,5 @@ impl Default for Limits {
             buffered_bytes_max: 64 << 20,
             shutdown: Duration::from_secs(10),
         }
-    }
-}
-
-impl Limits {
-    /// How often connections are looked at: often enough for the shortest limit.
-    fn tick(&self) -> Duration {
-        let shortest = [self.first_byte, self.header, self.idle, self.transfer_grace].into_iter().min();
-        (shortest.unwrap_or_default() / 8).clamp(Duration::from_millis(5), Duration::from_millis(100))
     }
 }

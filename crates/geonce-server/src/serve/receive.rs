@@ -38,7 +38,9 @@ pub(super) async fn post(gateway: &Gateway, served: &Served, watch: &Watch, requ
             (counts.outcome(), answer::receipt(&receipt, &counts, fresh))
         }
         Err(problem) => {
-            if let Some(more) = gateway.metrics.refusals_logged.now() {
+            if problem.code() != code::UNVERIFIED
+                && let Some(more) = gateway.metrics.refusals_logged.now()
+            {
                 let source = &*served.route.source.name;
                 tracing::info!(
                     source,
@@ -105,7 +107,7 @@ fn verify(gateway: &Gateway, source: &Source, head: &Parts, body: &[u8]) -> Resu
     let verified = verifier.verify(&request, gateway.clock.now()).map_err(|cause| {
         // The sender must not learn the cause; whoever runs the gateway needs it.
         if let Some(more) = gateway.metrics.refusals_logged.now() {
-            tracing::info!(source = &*source.name, %cause, more, "a signature does not hold");
+            tracing::info!(source = &*source.name, code = code::UNVERIFIED, %cause, more, "a request was refused");
         }
         Problem::unverified()
     })?;

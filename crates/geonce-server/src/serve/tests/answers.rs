@@ -314,8 +314,7 @@ async fn a_store_that_fails_is_503_and_tells_no_secrets() {
 
 #[tokio::test]
 async fn an_answer_that_takes_too_long_is_503_and_the_connection_goes_on() {
-    let limits = super::Limits { first_byte: Duration::from_millis(400), ..super::Limits::default() };
-    let server = Server::start(Setup { ack_within: Duration::from_millis(200), limits, ..Setup::default() }).await;
+    let server = Server::start(Setup { ack_within: Duration::from_millis(200), ..Setup::default() }).await;
     server.store.held.store(true, SeqCst);
     let mut client = server.connect().await;
     client.send(post("/in/drones", "", POINT)).await;
@@ -389,4 +388,22 @@ async fn a_form_is_taken_if_it_has_a_payload() {
     let reply = server.post("/in/drones", form, POINT).await;
     reply.is_problem(415, "content_type");
     assert!(reply.json()["detail"].as_str().unwrap().contains("curl"));
+}
+
+#[tokio::test]
+async fn nothing_is_read_of_a_form_but_what_is_signed() {
+    let server = Server::start(Setup::default()).await;
+    let form = "content-type: application/x-www-form-urlencoded\r\n";
+    let escaped = POINT.replace('"', "%22").replace('{', "%7B");
+    // HMAC-SHA-256 of the escaped payload with the secret of the source.
+    let signature = "x-esriHook-Signature=sha256=jigTHuof8SDdAQ/Eiqe06cqyfZD7NV9xiyoRnq7ZWzo=";
+    let reply = server.post("/in/arcgis", form, format!("payload={escaped}&{signature}")).await;
+    assert_eq!((reply.status, reply.json()["outcome"].as_str()), (202, Some("accepted")), "{reply:?}");
+    for forged in [
+        format!("payload=%7B%7D&payload={escaped}&{signature}"),
+        format!("payload={escaped}&payload=%7B%7D&{signature}"),
+        format!("payload={escaped}+&{signature}"),
+    ] {
+        server.post("/in/arcgis", form, forged).await.is_problem(401, "unverified");
+    }
 }

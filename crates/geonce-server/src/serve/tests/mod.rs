@@ -5,8 +5,9 @@ mod clients;
 mod operations;
 mod store;
 
+use super::listen::Drained;
 use super::metrics::Metrics;
-use super::{Check, Drained, Gateway, Limits, Parts, Route, run};
+use super::{Check, Gateway, Limits, Parts, Route, run};
 use geonce::clock::SystemClock;
 use geonce::intake::{Intake, Source};
 use geonce::signature::{LiveSecret, Scheme, Verifier};

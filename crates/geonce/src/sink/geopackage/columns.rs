@@ -75,7 +75,7 @@ impl Type {
     }
 
     /// The value as it is stored, where it fits.
-    fn fit<'a>(self, value: &'a Property) -> Option<Value<'a>> {
+    fn fit(self, value: &Property) -> Option<Value<'_>> {
         Some(match (self, value) {
             (_, Property::Null) => Value::Null,
             (Type::Boolean, Property::Boolean(boolean)) => Value::Integer(i64::from(*boolean)),

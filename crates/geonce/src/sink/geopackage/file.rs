@@ -1,4 +1,4 @@
-//! The file: opening it, making a new one a GeoPackage 1.4, refusing what is none, and the meaning of SQLite's errors.
+//! The file: opening it, making a new one a GeoPackage 1.3, refusing what is none, and the meaning of SQLite's errors.
 //!
 //! A rollback journal, synced: QGIS and GDAL read between our transactions, and a stop leaves one file behind.
 
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 /// `GPKG`, at byte 68 of the file.
 const APPLICATION_ID: i64 = 0x4750_4B47;
-/// Version 1.4.0.
-const USER_VERSION: i64 = 10_400;
+/// Version 1.3.0: GDAL before 3.7, which is in stable distributions, warns about 1.4.
+const USER_VERSION: i64 = 10_300;
 /// Page cache in KiB. Keys are random: what does not fit is read again from the file for every batch.
 const CACHE_KIB: i64 = 48 * 1024;
 const STATEMENTS_MAX: usize = 32;
 
-/// Clause 1.1.2, 1.1.3, 2.1.5 and 2.3 of the standard (OGC 12-128r19), with the constraints it asks for.
+/// Clause 1.1.2, 1.1.3, 2.1.5 and 2.3 of the standard (OGC 12-128r17), with the constraints it asks for.
 const SCHEMA: &str = "
 CREATE TABLE gpkg_spatial_ref_sys (srs_name TEXT NOT NULL, srs_id INTEGER PRIMARY KEY, organization TEXT NOT NULL,
   organization_coordsys_id INTEGER NOT NULL, definition TEXT NOT NULL, description TEXT);
@@ -109,8 +109,13 @@ pub(super) fn add_srs(transaction: &Transaction<'_>, code: u32) -> rusqlite::Res
 /// What an error of SQLite means for whoever waits.
 pub(super) fn kind(error: &rusqlite::Error) -> Kind {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen) => Kind::Unavailable,
-        Some(ErrorCode::SystemIoFailure | ErrorCode::FileLockingProtocolFailed) => Kind::Unavailable,
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::CannotOpen
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => Kind::Unavailable,
         Some(ErrorCode::DiskFull | ErrorCode::OutOfMemory) => Kind::Resource,
         Some(ErrorCode::PermissionDenied | ErrorCode::ReadOnly | ErrorCode::AuthorizationForStatementDenied) => {
             Kind::Permission

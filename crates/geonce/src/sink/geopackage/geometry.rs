@@ -1,4 +1,4 @@
-//! Geometries as GeoPackage binary (OGC 12-128r19, clause 2.1.3): a header, then ISO WKB, little-endian.
+//! Geometries as GeoPackage binary (OGC 12-128r17, clause 2.1.3): a header, then ISO WKB, little-endian.
 //!
 //! Everything but a lone point carries its envelope, so that readers need not walk the coordinates. Reading is for the
 //! `ST_…` functions that the triggers of the R-tree call: bounds only, of whatever any program may have written.
@@ -42,7 +42,9 @@ pub(super) fn write(shape: &Shape<f64>, srs: u32, out: &mut Vec<u8>) -> Option<B
     out.push(if is_point { LITTLE_ENDIAN } else { LITTLE_ENDIAN | ENVELOPE_XY });
     out.extend_from_slice(&srs.to_le_bytes());
     if !is_point {
-        bounds.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        for number in bounds {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
     }
     let mut writer = Writer { out, z: shape.has_z };
     if shape.collection {
@@ -64,7 +66,9 @@ pub(super) fn write(shape: &Shape<f64>, srs: u32, out: &mut Vec<u8>) -> Option<B
                 if part_kind != Kind::Point {
                     writer.count(path.len());
                 }
-                path.iter().for_each(|position| writer.position(position));
+                for position in path {
+                    writer.position(position);
+                }
             }
         }
     }
@@ -101,7 +105,9 @@ impl Writer<'_> {
 
     fn position(&mut self, position: &[f64; 3]) {
         let ordinates = if self.z { &position[..] } else { &position[..2] };
-        ordinates.iter().for_each(|number| self.out.extend_from_slice(&number.to_le_bytes()));
+        for number in ordinates {
+            self.out.extend_from_slice(&number.to_le_bytes());
+        }
     }
 }
 
@@ -123,8 +129,7 @@ pub(super) fn read_bounds(blob: &[u8]) -> Option<Bounds> {
         4 => 64,
         _ => return None,
     };
-    let mut reader =
-        Reader { rest: blob.get(HEADER_BYTES..HEADER_BYTES + envelope_bytes)?, big_endian, bounds: None };
+    let mut reader = Reader { rest: blob.get(HEADER_BYTES..HEADER_BYTES + envelope_bytes)?, big_endian, bounds: None };
     let envelope = [reader.double()?, reader.double()?, reader.double()?, reader.double()?];
     envelope.iter().all(|number| number.is_finite()).then_some(envelope)
 }

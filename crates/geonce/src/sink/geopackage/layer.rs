@@ -51,13 +51,12 @@ pub(super) fn load(transaction: &Transaction<'_>, settings: &Settings) -> Result
         )
         .optional()
         .map_err(doing)?;
-    let (geometry, geometry_type, srs, z) = match declared {
-        Some(declared) => declared,
-        None => {
-            refuse_taken(transaction, settings)?;
-            create(transaction, settings).map_err(doing)?;
-            ("geom".to_owned(), ANY.to_owned(), i64::from(settings.crs), 2)
-        }
+    let (geometry, geometry_type, srs, z) = if let Some(declared) = declared {
+        declared
+    } else {
+        refuse_taken(transaction, settings)?;
+        create(transaction, settings).map_err(doing)?;
+        ("geom".to_owned(), ANY.to_owned(), i64::from(settings.crs), 2)
     };
     if srs != i64::from(settings.crs) {
         let what = format!("the layer {} is in EPSG:{srs}, the sink in EPSG:{}", settings.layer, settings.crs);
@@ -94,7 +93,8 @@ fn refuse_taken(transaction: &Transaction<'_>, settings: &Settings) -> Result<()
     match taken {
         None => Ok(()),
         Some(kind) => {
-            let what = format!("{} has a {kind} {}, which is no layer of features", settings.path.display(), settings.layer);
+            let what =
+                format!("{} has a {kind} {}, which is no layer of features", settings.path.display(), settings.layer);
             Err(Error::new(Kind::Incompatible, what).hint("layer = \"another name\""))
         }
     }
@@ -127,7 +127,9 @@ fn has_only_standard_triggers(
     let prefix = format!("rtree_{}_{geometry}_", settings.layer).to_ascii_lowercase();
     let mut statement = transaction.prepare(sql)?;
     let names = statement.query_map([&settings.layer], |row| row.get::<_, String>(0))?;
-    names.map(|name| Ok(name?.to_ascii_lowercase().starts_with(&prefix))).try_fold(true, |all, one: rusqlite::Result<_>| Ok(all && one?))
+    names
+        .map(|name| Ok(name?.to_ascii_lowercase().starts_with(&prefix)))
+        .try_fold(true, |all, one: rusqlite::Result<_>| Ok(all && one?))
 }
 
 impl Layer {
@@ -137,7 +139,8 @@ impl Layer {
         let ours = our_columns(transaction, self.id).map_err(doing)?;
         let sql = table_sql(transaction, &settings.layer).map_err(doing)?;
         let has = |name: &str| found.iter().any(|column| column.name.eq_ignore_ascii_case(name));
-        let Some(fid) = found.iter().find(|column| column.key && column.declared.eq_ignore_ascii_case("INTEGER")) else {
+        let Some(fid) = found.iter().find(|column| column.key && column.declared.eq_ignore_ascii_case("INTEGER"))
+        else {
             let what = format!("the layer {} has no integer primary key", settings.layer);
             return Err(Error::new(Kind::Incompatible, what).hint("a GeoPackage layer needs one; use another layer"));
         };
@@ -178,46 +181,47 @@ impl Layer {
         let rtree_name = format!("rtree_{layer}_{geometry}");
         let (table, rtree, g, i) = (quoted(layer), quoted(&rtree_name), quoted(geometry), quoted(&self.fid));
         let trigger = |suffix: &str| quoted(&format!("{rtree_name}_{suffix}"));
-        let values = |row: &str| format!("({row}{i}, ST_MinX({row}{g}), ST_MaxX({row}{g}), ST_MinY({row}{g}), ST_MaxY({row}{g}))");
+        let values =
+            |row: &str| format!("{row}{i}, ST_MinX({row}{g}), ST_MaxX({row}{g}), ST_MinY({row}{g}), ST_MaxY({row}{g})");
         let has = |row: &str| format!("({row}{g} NOTNULL AND NOT ST_IsEmpty({row}{g}))");
-        let put = format!("INSERT OR REPLACE INTO {rtree} VALUES {}", values("NEW."));
+        let put = format!("INSERT OR REPLACE INTO {rtree} VALUES ({})", values("NEW."));
         let lacks = format!("(NEW.{g} ISNULL OR ST_IsEmpty(NEW.{g}))");
         let remove = format!("DELETE FROM {rtree} WHERE id = OLD.{i}");
-        let (new, old) = (has("NEW."), has("OLD."));
+        let new = has("NEW.");
         transaction.execute_batch(&format!(
             "CREATE VIRTUAL TABLE {rtree} USING rtree(id, minx, maxx, miny, maxy);
-             INSERT INTO {rtree} SELECT {i}, ST_MinX({g}), ST_MaxX({g}), ST_MinY({g}), ST_MaxY({g}) FROM {table} WHERE {all};
+             INSERT INTO {rtree} SELECT {each} FROM {table} WHERE {all};
              CREATE TRIGGER {insert} AFTER INSERT ON {table} WHEN {new} BEGIN {put}; END;
+             CREATE TRIGGER {update1} AFTER UPDATE OF {g} ON {table} WHEN OLD.{i} = NEW.{i} AND {new} BEGIN {put}; END;
              CREATE TRIGGER {update2} AFTER UPDATE OF {g} ON {table} WHEN OLD.{i} = NEW.{i} AND {lacks} BEGIN {remove}; END;
+             CREATE TRIGGER {update3} AFTER UPDATE ON {table} WHEN OLD.{i} != NEW.{i} AND {new} BEGIN {remove}; {put}; END;
              CREATE TRIGGER {update4} AFTER UPDATE ON {table} WHEN OLD.{i} != NEW.{i} AND {lacks}
                BEGIN DELETE FROM {rtree} WHERE id IN (OLD.{i}, NEW.{i}); END;
-             CREATE TRIGGER {update5} AFTER UPDATE ON {table} WHEN OLD.{i} != NEW.{i} AND {new} BEGIN {remove}; {put}; END;
-             CREATE TRIGGER {update6} AFTER UPDATE OF {g} ON {table} WHEN OLD.{i} = NEW.{i} AND {new} AND {old}
-               BEGIN UPDATE {rtree} SET minx = ST_MinX(NEW.{g}), maxx = ST_MaxX(NEW.{g}), miny = ST_MinY(NEW.{g}),
-               maxy = ST_MaxY(NEW.{g}) WHERE id = NEW.{i}; END;
-             CREATE TRIGGER {update7} AFTER UPDATE OF {g} ON {table} WHEN OLD.{i} = NEW.{i} AND {new} AND NOT {old}
-               BEGIN INSERT INTO {rtree} VALUES {values}; END;
              CREATE TRIGGER {delete} AFTER DELETE ON {table} WHEN OLD.{g} NOT NULL BEGIN {remove}; END;",
+            each = values(""),
             all = has(""),
             insert = trigger("insert"),
+            update1 = trigger("update1"),
             update2 = trigger("update2"),
+            update3 = trigger("update3"),
             update4 = trigger("update4"),
-            update5 = trigger("update5"),
-            update6 = trigger("update6"),
-            update7 = trigger("update7"),
             delete = trigger("delete"),
-            values = values("NEW."),
         ))?;
         transaction.execute(
             "INSERT INTO gpkg_extensions VALUES (?1, ?2, 'gpkg_rtree_index',
-             'http://www.geopackage.org/spec140/#extension_rtree', 'write-only')",
+             'http://www.geopackage.org/spec120/#extension_rtree', 'write-only')",
             (layer, geometry),
         )?;
         Ok(())
     }
 
     /// Brings the table to the columns that rows need.
-    pub(super) fn change(&mut self, transaction: &Transaction<'_>, settings: &Settings, change: &Change) -> rusqlite::Result<()> {
+    pub(super) fn change(
+        &mut self,
+        transaction: &Transaction<'_>,
+        settings: &Settings,
+        change: &Change,
+    ) -> rusqlite::Result<()> {
         if *change == Change::default() {
             return Ok(());
         }
@@ -251,9 +255,10 @@ impl Layer {
             let name = quoted(&column.name);
             let _ = write!(names, ", {name}");
             let _ = write!(values, ", ?{parameter}");
-            let _ = match column.ours {
-                true => write!(sets, ", {name} = ?{parameter}"),
-                false => write!(sets, ", {name} = coalesce(?{parameter}, {name})"),
+            let _ = if column.ours {
+                write!(sets, ", {name} = ?{parameter}")
+            } else {
+                write!(sets, ", {name} = coalesce(?{parameter}, {name})")
             };
         }
         if self.columns.has_other() {

@@ -72,8 +72,14 @@ fn settings(name: &str, path: &Path, options: &Options) -> Result<Settings> {
     let layer = options.layer.clone().unwrap_or_else(|| name.to_owned());
     let lower = layer.to_ascii_lowercase();
     let reserved = ["gpkg_", "rtree_", "sqlite_", "geonce_"].iter().any(|prefix| lower.starts_with(prefix));
-    if layer.trim().is_empty() || layer.len() > columns::NAME_BYTES_MAX || layer.chars().any(char::is_control) || reserved {
-        return Err(Error::new(Kind::Invalid, format!("{layer:?} cannot be the name of a layer")).hint("layer = \"zones\""));
+    if layer.trim().is_empty()
+        || layer.len() > columns::NAME_BYTES_MAX
+        || layer.chars().any(char::is_control)
+        || reserved
+    {
+        return Err(
+            Error::new(Kind::Invalid, format!("{layer:?} cannot be the name of a layer")).hint("layer = \"zones\"")
+        );
     }
     if options.secret.is_some() || !options.allow.is_empty() {
         return Err(Error::new(Kind::Invalid, "a file has no use for secret or allow"));
@@ -178,7 +184,9 @@ impl Blocking for GeoPackage {
             let mut notices = Vec::new();
             if mode.eq_ignore_ascii_case("wal") {
                 let file = settings.path.display();
-                notices.push(format!("{file} is open elsewhere in WAL mode: keep {file}-wal beside it until that program ends"));
+                notices.push(format!(
+                    "{file} is open elsewhere in WAL mode: keep {file}-wal beside it until that program ends"
+                ));
             }
             Ok(notices)
         });

@@ -220,7 +220,11 @@ impl<'a> Writer<'a> {
             None => return dead(Class::Schema, "version", "the event has no version"),
         };
         if is_in_the_future(&version, outgoing.received) {
-            return dead(Class::Schema, "version_future", "the version is more than a day ahead of the event's arrival");
+            return dead(
+                Class::Schema,
+                "version_future",
+                "the version is more than a day ahead of the event's arrival",
+            );
         }
         let held = self.guard.entity(entity)?;
         let order = match &held {
@@ -228,9 +232,11 @@ impl<'a> Writer<'a> {
             _ => Some(Ordering::Greater),
         };
         match (order, held) {
-            (None, _) => {
-                dead(Class::Conflict, "version_type", "the entity has versions of another sort: numbers and times have no order")
-            }
+            (None, _) => dead(
+                Class::Conflict,
+                "version_type",
+                "the entity has versions of another sort: numbers and times have no order",
+            ),
             (Some(Ordering::Less), _) => self.decided(outgoing, Outcome::Stale),
             (Some(Ordering::Equal), Some(held)) if held.content == outgoing.content || held.key == key => {
                 self.decided(outgoing, Outcome::Applied)
@@ -316,7 +322,12 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn bind(&self, statement: &mut CachedStatement<'_>, outgoing: &Outgoing, other: &mut String) -> rusqlite::Result<()> {
+    fn bind(
+        &self,
+        statement: &mut CachedStatement<'_>,
+        outgoing: &Outgoing,
+        other: &mut String,
+    ) -> rusqlite::Result<()> {
         statement.clear_bindings();
         if !self.blob.is_empty() {
             statement.raw_bind_parameter(1, self.blob)?;

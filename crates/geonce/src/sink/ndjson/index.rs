@@ -83,8 +83,9 @@ impl Index {
             let sql = "SELECT key, event FROM line WHERE key > ?1 ORDER BY key LIMIT ?2";
             let mut statement = self.connection.prepare_cached(sql)?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = statement
-                .query_map((after, limit), |row| Ok(Proof { key: row.get(0)?, event: EventId::from_bytes(row.get(1)?) }))?;
+            let rows = statement.query_map((after, limit), |row| {
+                Ok(Proof { key: row.get(0)?, event: EventId::from_bytes(row.get(1)?) })
+            })?;
             rows.collect()
         };
         read().map_err(|error| failure(&self.path, "reading", &error))

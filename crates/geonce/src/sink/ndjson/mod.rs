@@ -80,7 +80,7 @@ impl Ndjson {
     /// The open file, after seeing that it is the one at its path and as long as we left it.
     fn ready(&mut self) -> Result<&mut Open> {
         if let Some(open) = &mut self.open {
-            let length = open.file.metadata().map(|found| found.len()).unwrap_or(0);
+            let length = open.file.metadata().map_or(0, |found| found.len());
             if open.identity != Identity::of(&self.path) || length != open.end {
                 // Rotated by renaming or by emptying, or written to by somebody else. Opening again looks at it afresh.
                 self.open = None;
@@ -116,15 +116,15 @@ impl Ndjson {
                 buffer.truncate(start);
             }
         }
-        if !buffer.is_empty() {
+        if buffer.is_empty() {
+            drop(keys);
+        } else {
             let end = open.end;
             if let Err(error) = append_durably(&mut open.file, end, &buffer) {
                 return Err(failure(&path, "writing to", error));
             }
             open.end += buffer.len() as u64;
             keys.commit(open.end, open.identity)?;
-        } else {
-            drop(keys);
         }
         self.buffer = buffer;
         Ok(answers)

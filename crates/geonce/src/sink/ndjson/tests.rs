@@ -1,7 +1,5 @@
 //! Lines, and what crashes, rotation and other programs do to them.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use crate::error::Kind;
 use crate::event::{Class, Outcome};
 use crate::sink::conformance::{self, Maker, Place};

@@ -3,7 +3,7 @@
 use super::claims::Key;
 use super::failure::Attempt;
 use super::group::{Group, Tally};
-use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN};
+use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN, Standing};
 use super::work::revive;
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, Outcome, State};
@@ -54,30 +54,29 @@ fn contradicts(event: &NewEvent, holder: &EventRow) -> bool {
 /// A duplicate: counted, and where its event died of something that time may mend, revived.
 fn repeat(group: &mut Group<'_>, event: &NewEvent, source: i64, holder: &EventRow, now: Timestamp) -> Attempt<Verdict> {
     let drift = holder.content != event.content;
-    count_repeat(group, source, holder)?;
+    let mut standing = holder.standing.clone();
+    count_repeat(group, source, &mut standing);
     if drift {
         group.count(source, Tally::Drift, 1);
     }
     let transient = holder.cause.as_ref().is_some_and(|cause| cause.class.is_transient());
-    let revived = holder.state == DEAD && transient && revive(group, holder, now)?;
+    let revived = standing.state == DEAD && transient && revive(group, holder, &mut standing, now)?;
     if revived {
         group.count(holder.source, Tally::Revived, 1);
     }
-    let (state, outcome) = match holder.state {
+    group.stand(holder.id, &standing)?;
+    let (state, outcome) = match standing.state {
         DONE => (State::Done, holder.outcome),
-        DEAD if !revived => (State::Dead, None),
+        DEAD => (State::Dead, None),
         _ => (open_state(group, holder)?, None),
     };
     Ok(Verdict::Duplicate { of: holder.id, state, outcome, drift, revived })
 }
 
-fn count_repeat(group: &mut Group<'_>, source: i64, holder: &EventRow) -> Attempt<()> {
+fn count_repeat(group: &mut Group<'_>, source: i64, standing: &mut Standing) {
     group.count(source, Tally::Received, 1);
     group.count(source, Tally::Duplicate, 1);
-    let mut statement =
-        group.connection.prepare_cached("UPDATE event SET duplicates = duplicates + 1 WHERE id = ?1")?;
-    statement.execute([holder.id.to_bytes()])?;
-    Ok(())
+    standing.duplicates = standing.duplicates.saturating_add(1);
 }
 
 fn open_state(group: &Group<'_>, holder: &EventRow) -> Attempt<State> {
@@ -103,7 +102,9 @@ fn clash(
     let key = Fingerprint::from_digest(digest.finalize().into(), event.key.is_secret());
     if let Some(known) = group.holder(Key(key.key()))? {
         if known.id != event.id {
-            count_repeat(group, source, &known)?;
+            let mut standing = known.standing;
+            count_repeat(group, source, &mut standing);
+            group.stand(known.id, &standing)?;
         }
         return Ok(Verdict::Conflict { event: known.id, of: holder.id });
     }
@@ -187,36 +188,42 @@ fn insert(
     let form = row::form_number(event.form);
     let crs = event.crs.map(i64::from);
     let sum = row::event_sum(event.id, source, now.millis(), form, crs, &digests, &spatial, &event.content);
-    let settled = (state != OPEN).then_some(now.millis());
-    let outcome = (state == DONE).then_some(row::outcome_number(Outcome::Applied));
-    let mut body = None;
+    let mut standing = Standing {
+        state,
+        outcome: (state == DONE).then_some(row::outcome_number(Outcome::Applied)),
+        settled: (state != OPEN).then_some(now.millis()),
+        duplicates: 0,
+        body: None,
+        cause: cause.map(row::write_cause),
+    };
     if state != DONE || group.options.keep_payload {
         let mut statement = group.connection.prepare_cached("INSERT INTO body(payload, sum) VALUES (?1, ?2)")?;
-        body = Some(statement.insert(params![&event.payload[..], row::payload_sum(event.id, &event.payload)])?);
+        let payload_sum = row::payload_sum(event.id, &event.payload);
+        standing.body = Some(statement.insert(params![&event.payload[..], payload_sum])?);
     }
     let mut statement = group.connection.prepare_cached(
-        "INSERT OR IGNORE INTO event(id, source, state, outcome, received, settled, form, crs, body, digests, spatial, \
-         content, cause, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        "INSERT OR IGNORE INTO event(id, source, state, outcome, received, settled, duplicates, form, crs, body, digests, \
+         spatial, content, cause, sum, mark) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?;
-    let spatial = (!spatial.is_empty()).then_some(spatial);
     let inserted = statement.execute(params![
         event.id.to_bytes(),
         source,
         state,
-        outcome,
+        standing.outcome,
         now.millis(),
-        settled,
+        standing.settled,
         form,
         crs,
-        body,
+        standing.body,
         digests,
-        spatial,
+        (!spatial.is_empty()).then_some(spatial),
         event.content,
-        cause.map(row::write_cause),
-        sum
+        standing.cause,
+        sum,
+        standing.mark(event.id)
     ])?;
     if inserted == 0 {
-        group.connection.prepare_cached("DELETE FROM body WHERE number = ?1")?.execute([body])?;
+        group.connection.prepare_cached("DELETE FROM body WHERE number = ?1")?.execute([standing.body])?;
     }
     Ok(inserted == 1)
 }

@@ -80,7 +80,7 @@ fn records(connection: &Connection, findings: &mut Findings, seen: &mut Seen) ->
     while let Some(row) = rows.next()? {
         let checked = EventRow::read(row).and_then(|event| {
             let counts = seen.entry(event.source).or_default();
-            counts[usize::try_from(event.state).unwrap_or(0)] += 1;
+            counts[usize::try_from(event.standing.state).unwrap_or(0)] += 1;
             counts[3] += number(event.digests.len());
             record(connection, &event, findings)
         });
@@ -113,15 +113,15 @@ fn record(connection: &Connection, event: &EventRow, findings: &mut Findings) ->
             _ => open += 1,
         }
     }
-    let fits = match event.state {
-        OPEN => open > 0 && event.settled.is_none(),
-        DONE => open + dead == 0 && event.settled.is_some() && event.outcome.is_some(),
-        _ => open == 0 && event.settled.is_some() && event.cause.is_some(),
+    let fits = match event.standing.state {
+        OPEN => open > 0 && event.settled().is_none(),
+        DONE => open + dead == 0 && event.settled().is_some() && event.outcome.is_some(),
+        _ => open == 0 && event.settled().is_some() && event.cause.is_some(),
     };
     if !fits {
         findings.add(format!("the state of {id} does not fit its work ({open} open, {dead} dead)"));
     }
-    if event.state != DONE && event.body.is_none() {
+    if event.standing.state != DONE && event.standing.body.is_none() {
         findings.add(format!("{id} is not done, but its payload is gone"));
     }
     Ok(())

@@ -16,11 +16,11 @@ use std::time::Duration;
 /// The log is copied at least this often, if there is anything to copy.
 const PERIOD: Duration = Duration::from_millis(250);
 /// Frames after which the log should start again: 64 MiB.
-const RESTART_FRAMES: i64 = 16_384;
+pub(super) const RESTART_FRAMES: i64 = 16_384;
 /// Frames that the writer may copy itself.
 const REST_FRAMES: i64 = 2_048;
-/// Frames after which the writer copies the rest, however long it is.
-const FRAMES_MAX: i64 = 8 * RESTART_FRAMES;
+/// The writer copies the rest, however long it is, when the log is so many times as long as it should be.
+const RESTARTS_MAX: i64 = 8;
 /// Rounds in which the checkpointer tries to catch up before it lets go for a while.
 const ROUNDS: usize = 6;
 
@@ -34,13 +34,14 @@ pub(super) struct Checkpointer {
 
 impl Checkpointer {
     /// Starts it.
-    pub(super) fn start(place: &Place) -> Attempt<Checkpointer> {
+    pub(super) fn start(place: &Place, restart_frames: i64) -> Attempt<Checkpointer> {
         let connection = place.connect(Purpose::Checkpoint)?;
         let restart = Arc::new(AtomicBool::new(false));
         let (committed, commits) = sync_channel(1);
         let (stop, stopped) = sync_channel(1);
         let flag = Arc::clone(&restart);
-        let thread = super::thread("store checkpoint", move || run(&connection, &commits, &stopped, &flag))?;
+        let thread =
+            super::thread("store checkpoint", move || run(&connection, &commits, &stopped, &flag, restart_frames))?;
         Ok(Checkpointer { signals: Some((committed, stop)), restart, thread: Some(thread) })
     }
 
@@ -71,27 +72,33 @@ impl Drop for Checkpointer {
     }
 }
 
-fn run(connection: &Connection, commits: &Receiver<()>, stopped: &Receiver<()>, restart: &AtomicBool) {
+fn run(
+    connection: &Connection,
+    commits: &Receiver<()>,
+    stopped: &Receiver<()>,
+    restart: &AtomicBool,
+    restart_frames: i64,
+) {
     while commits.recv().is_ok() {
         // Many commits share one checkpoint.
         if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
             return;
         }
         while commits.try_recv().is_ok() {}
-        if let Err(error) = catch_up(connection, restart) {
+        if let Err(error) = catch_up(connection, restart, restart_frames) {
             tracing::warn!(%error, "copying the store's log");
         }
     }
 }
 
-fn catch_up(connection: &Connection, restart: &AtomicBool) -> rusqlite::Result<()> {
+fn catch_up(connection: &Connection, restart: &AtomicBool, restart_frames: i64) -> rusqlite::Result<()> {
     let mut copied_before = 0;
     for _ in 0..ROUNDS {
         let (frames, copied) = checkpoint(connection)?;
-        if frames < RESTART_FRAMES {
+        if frames < restart_frames {
             return Ok(());
         }
-        if copied - copied_before < REST_FRAMES || frames > FRAMES_MAX {
+        if copied - copied_before < REST_FRAMES || frames > RESTARTS_MAX * restart_frames {
             restart.store(true, Ordering::Relaxed);
             return Ok(());
         }

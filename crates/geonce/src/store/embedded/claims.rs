@@ -6,6 +6,7 @@
 //!
 //! Nothing here changes before the transaction that it belongs to is committed. A claim whose event is gone is free.
 
+use super::Tuning;
 use super::failure::{Attempt, damaged};
 use super::row::{Bytes16, bytes_sum, bytes16, number, optional_blob};
 use fastbloom::BloomFilter;
@@ -18,8 +19,6 @@ use std::sync::{Arc, OnceLock};
 pub(super) const SEGMENT_KEYS: usize = 7 << 16;
 /// Keys that one commit seals when nothing else happens.
 pub(super) const SLICE_KEYS: usize = 2_000;
-/// Keys that one commit seals at least.
-const SLICE_KEYS_MIN: usize = 256;
 /// Bits of the filter for each key: one wrong "maybe" in about 800.
 const FILTER_BITS_PER_KEY: usize = 14;
 const FILTER_HASHES: u32 = 8;
@@ -94,7 +93,7 @@ pub(super) struct Claims {
     next_seq: i64,
     /// The log up to this entry is in a segment and is to be removed.
     trim: Option<i64>,
-    segment_keys: usize,
+    tuning: Tuning,
 }
 
 struct Segment {
@@ -139,15 +138,9 @@ pub(super) enum Step {
 
 impl Claims {
     /// Reads the filters and the log. Costs as much as the log is long.
-    pub(super) fn load(connection: &Connection, segment_keys: usize, wake: &Wake) -> Attempt<Claims> {
-        let mut claims = Claims {
-            current: KeyMap::default(),
-            sealing: None,
-            segments: Vec::new(),
-            next_seq: 1,
-            trim: None,
-            segment_keys,
-        };
+    pub(super) fn load(connection: &Connection, tuning: Tuning, wake: &Wake) -> Attempt<Claims> {
+        let mut claims =
+            Claims { current: KeyMap::default(), sealing: None, segments: Vec::new(), next_seq: 1, trim: None, tuning };
         let mut unfinished = None;
         let mut statement =
             connection.prepare("SELECT number, ready, last_seq, sealed, filter FROM segment ORDER BY number")?;
@@ -225,7 +218,7 @@ impl Claims {
     pub(super) fn has_upkeep(&self) -> bool {
         let can_seal = match &self.sealing {
             Some(sealing) => sealing.keys.sorted.get().is_some(),
-            None => self.current.len() >= self.segment_keys,
+            None => self.current.len() >= self.tuning.segment_keys,
         };
         can_seal || self.trim.is_some()
     }
@@ -241,12 +234,13 @@ impl Claims {
         now: i64,
         wake: &Wake,
     ) -> Attempt<Option<Step>> {
-        let slice = if idle { SLICE_KEYS } else { (2 * fresh).max(SLICE_KEYS_MIN) };
+        let slice_min = if idle { self.tuning.slice_keys } else { self.tuning.slice_keys / 8 };
+        let slice = slice_min.max(2 * fresh);
         if let Some(last) = self.trim {
             return trim_log(connection, last, 2 * slice).map(Some);
         }
         let Some(sealing) = &mut self.sealing else {
-            if self.current.len() + fresh < self.segment_keys {
+            if self.current.len() + fresh < self.tuning.segment_keys {
                 return Ok(None);
             }
             return begin(connection, next_seq - 1, now).map(Some);

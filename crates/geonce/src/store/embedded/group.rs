@@ -5,7 +5,7 @@
 
 use super::claims::{Claims, Key, KeyMap, Step};
 use super::failure::{Attempt, damaged};
-use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Names};
+use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Names, Standing};
 use crate::event::{EventId, Outcome};
 use crate::store::Options;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -195,6 +195,30 @@ impl<'a> Group<'a> {
     /// The record of an event.
     pub(super) fn event(&self, id: EventId) -> Attempt<Option<EventRow>> {
         find_event(self.connection, id)
+    }
+
+    /// Writes what has changed of an event.
+    pub(super) fn stand(&self, id: EventId, standing: &Standing) -> Attempt<()> {
+        let mut statement = self.connection.prepare_cached(
+            "UPDATE event SET state = ?2, outcome = ?3, settled = ?4, duplicates = ?5, body = ?6, cause = ?7, mark = ?8 \
+             WHERE id = ?1",
+        )?;
+        let Standing { state, outcome, settled, duplicates, body, cause } = standing;
+        let mark = standing.mark(id);
+        statement.execute(params![id.to_bytes(), state, outcome, settled, duplicates, body, cause, mark])?;
+        Ok(())
+    }
+
+    /// Source and standing of an event.
+    pub(super) fn standing(&self, id: EventId) -> Attempt<Option<(i64, Standing)>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT state, outcome, settled, duplicates, body, cause, mark, source FROM event WHERE id = ?1",
+        )?;
+        let mut rows = statement.query([id.to_bytes()])?;
+        match rows.next()? {
+            Some(row) => Ok(Some((row.get(7)?, Standing::read(row, id, [0, 1, 2, 3, 4, 5, 6])?))),
+            None => Ok(None),
+        }
     }
 
     /// Appends a claim to the log.

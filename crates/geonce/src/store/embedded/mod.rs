@@ -18,8 +18,8 @@ mod tests;
 mod work;
 mod writer;
 
-use self::checkpoint::Checkpointer;
-use self::claims::{Claims, SEGMENT_KEYS, Wake};
+use self::checkpoint::{Checkpointer, RESTART_FRAMES};
+use self::claims::{Claims, SEGMENT_KEYS, SLICE_KEYS, Wake};
 use self::failure::Attempt;
 use self::group::{Group, Known};
 use self::read::Reader;
@@ -44,14 +44,24 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Opens the store in `file`; without one, a store that is gone when it is closed.
 pub(super) fn open(file: Option<&Path>, options: &Options, access: Access) -> Result<Arc<dyn Store>> {
-    let tuning = Tuning { segment_keys: SEGMENT_KEYS };
-    Ok(Arc::new(Embedded::open(file, options, access, tuning)?))
+    Ok(Arc::new(Embedded::open(file, options, access, Tuning::default())?))
 }
 
 /// What only tests change.
 #[derive(Clone, Copy)]
 struct Tuning {
+    /// Keys in the log when it is sealed.
     segment_keys: usize,
+    /// Keys that one commit seals when nothing else happens.
+    slice_keys: usize,
+    /// Frames after which the write-ahead log should start again.
+    restart_frames: i64,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        Tuning { segment_keys: SEGMENT_KEYS, slice_keys: SLICE_KEYS, restart_frames: RESTART_FRAMES }
+    }
 }
 
 /// An open store.
@@ -90,17 +100,17 @@ impl Embedded {
         if gateway {
             // The lock proves that whoever held these leases is gone.
             connection.execute("UPDATE work SET due = 0 WHERE token IS NOT NULL AND due < ?1", [NEVER])?;
-            claims = Some(Claims::load(&connection, tuning.segment_keys, &wake)?);
+            claims = Some(Claims::load(&connection, tuning, &wake)?);
         }
         let readers = [Reader::start(&place)?, Reader::start(&place)?];
         let (refused, changed) = (Refused::default(), Arc::new(Notify::new()));
         let writer = Writer {
-            checkpointer: if gateway { Some(Checkpointer::start(&place)?) } else { None },
+            checkpointer: if gateway { Some(Checkpointer::start(&place, tuning.restart_frames)?) } else { None },
             place: place.clone(),
             options: options.clone(),
             connection: Some(connection),
             claims,
-            segment_keys: tuning.segment_keys,
+            tuning,
             known: Known::default(),
             refused: Arc::clone(&refused),
             changed: Arc::clone(&changed),

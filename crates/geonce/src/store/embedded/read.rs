@@ -185,7 +185,7 @@ fn record(
             cause: read_cause(row.get_ref(5)?)?,
         });
     }
-    let state = match event.state {
+    let state = match event.standing.state {
         OPEN if work.iter().any(|work| work.state == State::Leased) => State::Leased,
         OPEN => State::Ready,
         DONE => State::Done,
@@ -195,6 +195,7 @@ fn record(
         return Ok(None);
     }
     let payload = if payloads { payload(connection, &event)? } else { None };
+    let settled = event.settled();
     let last_cause = || work.iter().find_map(|work| work.cause.clone());
     Ok(Some(Record {
         id: event.id,
@@ -204,11 +205,11 @@ fn record(
         spatial: event.spatial,
         content: event.content,
         state,
-        outcome: event.outcome.filter(|_| event.state == DONE),
-        cause: if event.state == DEAD { event.cause } else { last_cause() },
+        outcome: event.outcome.filter(|_| event.standing.state == DONE),
+        cause: if event.standing.state == DEAD { event.cause } else { last_cause() },
         received: event.received,
-        settled: event.settled,
-        duplicates: event.duplicates,
+        settled,
+        duplicates: event.standing.duplicates.cast_unsigned(),
         work,
         form: event.form,
         crs: event.crs,

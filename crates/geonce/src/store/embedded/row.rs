@@ -32,20 +32,60 @@ pub(super) type Bytes16 = [u8; 16];
 
 /// Columns of an event, in the order in which [`EventRow::read`] takes them.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
-     e.digests, e.spatial, e.content, e.cause, e.sum";
+     e.digests, e.spatial, e.content, e.cause, e.sum, e.mark";
+
+/// What changes of an event.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    pub(super) state: i64,
+    pub(super) outcome: Option<i64>,
+    pub(super) settled: Option<i64>,
+    pub(super) duplicates: i64,
+    pub(super) body: Option<i64>,
+    /// As [`write_cause`] writes it.
+    pub(super) cause: Option<String>,
+}
+
+impl Standing {
+    /// The checksum over it.
+    pub(super) fn mark(&self, id: EventId) -> i64 {
+        let mut sum = Sum::new();
+        sum.add(&id.to_bytes());
+        let numbers = [self.outcome.unwrap_or(-1), self.settled.unwrap_or(i64::MIN), self.body.unwrap_or(-1)];
+        for number in [self.state, self.duplicates].into_iter().chain(numbers) {
+            sum.word(number.cast_unsigned());
+        }
+        sum.add(self.cause.as_deref().unwrap_or_default().as_bytes());
+        sum.finish()
+    }
+
+    /// Reads it from six columns and its checksum.
+    pub(super) fn read(row: &Row<'_>, id: EventId, columns: [usize; 7]) -> Attempt<Standing> {
+        let [state, outcome, settled, duplicates, body, cause, mark] = columns;
+        let standing = Standing {
+            state: row.get(state)?,
+            outcome: row.get(outcome)?,
+            settled: row.get(settled)?,
+            duplicates: row.get(duplicates)?,
+            body: row.get(body)?,
+            cause: row.get(cause)?,
+        };
+        if standing.mark(id) != row.get::<_, i64>(mark)? || !(OPEN..=DEAD).contains(&standing.state) {
+            return Err(damaged(format!("the state of {id} does not match its checksum")));
+        }
+        Ok(standing)
+    }
+}
 
 /// The row of an event.
 pub(super) struct EventRow {
     pub(super) id: EventId,
     pub(super) source: i64,
-    pub(super) state: i64,
+    pub(super) standing: Standing,
     pub(super) outcome: Option<Outcome>,
     pub(super) received: Timestamp,
-    pub(super) settled: Option<Timestamp>,
-    pub(super) duplicates: u64,
     pub(super) form: Form,
     pub(super) crs: Option<u32>,
-    pub(super) body: Option<i64>,
     pub(super) digests: Vec<Fingerprint>,
     pub(super) spatial: Vec<Fingerprint>,
     pub(super) content: [u8; 32],
@@ -56,7 +96,6 @@ impl EventRow {
     /// Reads a row of [`EVENT_COLUMNS`].
     pub(super) fn read(row: &Row<'_>) -> Attempt<EventRow> {
         let id = EventId::from_bytes(bytes16(row, 0)?);
-        let state: i64 = row.get(2)?;
         let digests = row.get_ref(10)?.as_blob().map_err(|_| damaged(format!("{id} has no key")))?;
         let spatial = optional_blob(row.get_ref(11)?)?;
         let content: [u8; 32] = row.get(12)?;
@@ -65,25 +104,28 @@ impl EventRow {
             return Err(damaged(format!("the record of {id} does not match its checksum")));
         }
         let digests = read_fingerprints(digests)?;
-        if digests.is_empty() || !(OPEN..=DEAD).contains(&state) {
-            return Err(damaged(format!("the record of {id} has no key or no state")));
+        if digests.is_empty() {
+            return Err(damaged(format!("the record of {id} has no key")));
         }
+        let standing = Standing::read(row, id, [2, 3, 5, 6, 9, 13, 15])?;
         Ok(EventRow {
             id,
             source,
-            state,
-            outcome: row.get::<_, Option<i64>>(3)?.map(outcome_from).transpose()?,
+            outcome: standing.outcome.map(outcome_from).transpose()?,
+            cause: standing.cause.as_deref().map(cause_from).transpose()?,
+            standing,
             received: Timestamp::from_millis(received),
-            settled: row.get::<_, Option<i64>>(5)?.map(Timestamp::from_millis),
-            duplicates: u64::try_from(row.get::<_, i64>(6)?).map_err(|_| damaged("a count below zero"))?,
             form: form_from(form)?,
             crs: crs.map(u32::try_from).transpose().map_err(|_| damaged("a coordinate system out of range"))?,
-            body: row.get(9)?,
             digests,
             spatial: read_fingerprints(spatial)?,
             content,
-            cause: read_cause(row.get_ref(13)?)?,
         })
+    }
+
+    /// When it was done or died.
+    pub(super) fn settled(&self) -> Option<Timestamp> {
+        self.standing.settled.map(Timestamp::from_millis)
     }
 }
 
@@ -237,15 +279,21 @@ pub(super) fn write_cause(cause: &Cause) -> String {
 
 /// Reads a cause back.
 pub(super) fn read_cause(value: ValueRef<'_>) -> Attempt<Option<Cause>> {
-    let text = match value {
-        ValueRef::Null => return Ok(None),
-        ValueRef::Text(text) => text,
-        _ => return Err(damaged("a cause that is no text")),
-    };
-    let parts: [String; 4] = serde_json::from_slice(text).map_err(|_| damaged("a cause that cannot be read"))?;
+    match value {
+        ValueRef::Null => Ok(None),
+        ValueRef::Text(text) => {
+            let text = std::str::from_utf8(text).map_err(|_| damaged("a cause that is no text"))?;
+            cause_from(text).map(Some)
+        }
+        _ => Err(damaged("a cause that is no text")),
+    }
+}
+
+fn cause_from(text: &str) -> Attempt<Cause> {
+    let parts: [String; 4] = serde_json::from_str(text).map_err(|_| damaged("a cause that cannot be read"))?;
     let [class, code, pointer, message] = parts;
     let class = Class::from_word(&class).ok_or_else(|| damaged("a cause of an unknown class"))?;
-    Ok(Some(Cause { class, code, pointer, message }))
+    Ok(Cause { class, code, pointer, message })
 }
 
 /// Names by number and numbers by name, of sources or of sinks. Names are only ever added.

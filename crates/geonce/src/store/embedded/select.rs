@@ -46,7 +46,7 @@ pub(super) fn matches(filter: &Filter, event: &EventRow, source: &str) -> bool {
     id.is_none_or(|id| event.id == id)
         && key.is_none_or(|key| event.digests.iter().any(|fingerprint| fingerprint.key() == key))
         && wanted_source.as_ref().is_none_or(|wanted| wanted == source)
-        && outcome.is_none_or(|outcome| event.state == DONE && event.outcome == Some(outcome))
+        && outcome.is_none_or(|outcome| event.standing.state == DONE && event.outcome == Some(outcome))
         && code.as_ref().is_none_or(|code| event.cause.as_ref().is_some_and(|cause| cause.code == *code))
         && since.is_none_or(|since| event.received >= since)
         && until.is_none_or(|until| event.received < until)
@@ -79,13 +79,20 @@ pub(super) fn decide(
         }
     };
     let mut count = progress.count;
-    for event in events.iter().filter(|event| event.state == super::row::DEAD) {
+    for event in events.iter().filter(|event| event.standing.state == super::row::DEAD) {
         let source = group.source_name(event.source)?;
         if !matches(filter, event, &source) {
             continue;
         }
         let changed = match fate {
-            Fate::Replay => revive(group, event, now)?,
+            Fate::Replay => {
+                let mut standing = event.standing.clone();
+                let revived = revive(group, event, &mut standing, now)?;
+                if revived {
+                    group.stand(event.id, &standing)?;
+                }
+                revived
+            }
             Fate::Purge => {
                 forget(group, event)?;
                 true
@@ -148,13 +155,15 @@ pub(super) fn sweep(
     now: Timestamp,
     mut sweep: Sweep,
 ) -> Attempt<Slice<Sweep, Swept>> {
+    group.effects.now = group.effects.now.max(now.millis());
     let gone = usize::try_from(sweep.swept.forgotten + sweep.swept.purged).unwrap_or(usize::MAX);
     let left = limit.saturating_sub(gone);
     let may_examine = limit.saturating_mul(EXAMINED_PER_EVENT).saturating_sub(sweep.examined);
     let slice = SLICE_EVENTS.min(left).min(may_examine);
     if slice == 0 && sweep.stage != Stage::Claims {
+        // Claims are not looked at before their events: those would only be moved to be dropped later.
         sweep.swept.more = true;
-        sweep.stage = Stage::Claims;
+        return Ok(Slice::Answer(sweep.swept));
     }
     let (done_after, dead_after) = cursors.get();
     match sweep.stage {
@@ -222,7 +231,7 @@ fn purge_dead(group: &mut Group<'_>, after: Bytes16, limit: usize, now: Timestam
     let horizon = now.minus(group.options.dead_retention);
     let events = dead_after(group, after, first_id(horizon), limit)?;
     let mut purged = 0;
-    for event in events.iter().filter(|event| event.settled.is_some_and(|settled| settled <= horizon)) {
+    for event in events.iter().filter(|event| event.settled().is_some_and(|settled| settled <= horizon)) {
         forget(group, event)?;
         purged += 1;
     }

@@ -1,8 +1,51 @@
 //! What only the embedded store promises: files, restarts, tools beside it, sealing, limits of the disk.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod damage;
+mod files;
+mod model;
+mod sealing;
+
 use super::{Embedded, Tuning};
-use crate::store::{Access, Options, Store, conformance};
+use crate::store::conformance::{self, Bench};
+use crate::store::{Access, Options, Store, Verdict};
+use std::path::Path;
 use std::sync::Arc;
+
+/// A store of which the log is sealed after every few keys.
+const TINY: Tuning = Tuning { segment_keys: 8, slice_keys: 3, restart_frames: super::RESTART_FRAMES };
+
+fn open(file: &Path, access: Access, tuning: Tuning) -> Arc<Embedded> {
+    Arc::new(Embedded::open(Some(file), &Options::default(), access, tuning).unwrap())
+}
+
+fn gateway(file: &Path) -> Arc<Embedded> {
+    open(file, Access::Gateway, Tuning::default())
+}
+
+fn bench(store: &Arc<Embedded>) -> Bench {
+    Bench::new(Arc::clone(store) as Arc<dyn Store>)
+}
+
+/// Copies what a crash at this moment would leave behind.
+fn copy_files(from: &Path, to: &Path) {
+    // The file first: what is copied into it later is in the log still.
+    for suffix in ["", "-wal"] {
+        if let Err(error) = std::fs::copy(super::beside(from, suffix), super::beside(to, suffix)) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        }
+    }
+}
+
+/// Whether every one of these keys is known, and nothing is wrong with the store.
+async fn knows(bench: &Bench, names: &[String]) {
+    assert_eq!(bench.store.audit().await.unwrap(), Vec::<String>::new());
+    let batch = names.iter().map(|name| bench.event(name, conformance::START)).collect();
+    for (name, verdict) in names.iter().zip(bench.accept(batch, conformance::START).await) {
+        assert!(matches!(verdict, Verdict::Duplicate { .. }), "{name}: {verdict:?}");
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_the_conformance_suite() {
@@ -15,7 +58,8 @@ async fn it_passes_the_conformance_suite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_the_conformance_suite_with_tiny_segments() {
     conformance::run(async |options: Options| {
-        let store = Embedded::open(None, &options, Access::Gateway, Tuning { segment_keys: 3 }).unwrap();
+        let tuning = Tuning { segment_keys: 2, slice_keys: 1, ..TINY };
+        let store = Embedded::open(None, &options, Access::Gateway, tuning).unwrap();
         Arc::new(store) as Arc<dyn Store>
     })
     .await;

@@ -4,7 +4,7 @@
 
 use super::failure::{Attempt, Failure, damaged};
 use super::group::{Group, Tally};
-use super::row::{self, Bytes16, DEAD, DONE, EventRow, NEVER, OPEN, bytes16, read_cause};
+use super::row::{self, Bytes16, DEAD, DONE, EventRow, NEVER, OPEN, Standing, bytes16, read_cause};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
 use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement};
@@ -111,7 +111,7 @@ fn load(group: &Group<'_>, id: EventId) -> Attempt<(EventRow, Bytes)> {
 
 /// The payload of an event, if it is kept.
 pub(super) fn payload(connection: &rusqlite::Connection, event: &EventRow) -> Attempt<Option<Bytes>> {
-    let Some(number) = event.body else {
+    let Some(number) = event.standing.body else {
         return Ok(None);
     };
     let mut statement = connection.prepare_cached("SELECT payload, sum FROM body WHERE number = ?1")?;
@@ -129,11 +129,11 @@ fn bury(group: &mut Group<'_>, id: EventId, sink: i64, what: &str, now: Timestam
     let cause = Cause::new(Class::Internal, "damaged", what);
     tracing::error!(event = %id, "{what}");
     mark_dead(group, id.to_bytes(), sink, &cause)?;
-    // The record may be unreadable as a whole; its source and state are enough.
-    let found = event_state(group, id.to_bytes())?;
-    match found {
-        Some((source, OPEN, outcome)) => resolve(group, id.to_bytes(), source, outcome, None, now),
-        _ => Ok(()),
+    // Where the record cannot be read at all, an audit tells.
+    match group.standing(id) {
+        Ok(Some((source, standing))) if standing.state == OPEN => resolve(group, id, source, standing, None, now),
+        Ok(_) | Err(Failure::Damaged(_)) => Ok(()),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -176,12 +176,13 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
             None
         }
     };
-    let (source, state, earlier) = event_state(group, event)?
+    let (source, standing) = group
+        .standing(lease.event)?
         .ok_or_else(|| damaged(format!("there is work for {}, but no record", lease.event)))?;
-    if state != OPEN {
+    if standing.state != OPEN {
         return Err(damaged(format!("there is leased work for {}, which is settled", lease.event)));
     }
-    resolve(group, event, source, earlier, outcome, now)?;
+    resolve(group, lease.event, source, standing, outcome, now)?;
     Ok(Settled::Ok)
 }
 
@@ -201,59 +202,44 @@ fn mark_dead(group: &Group<'_>, event: Bytes16, sink: i64, cause: &Cause) -> Att
     Ok(())
 }
 
-/// Source, state and earlier outcome of an event.
-fn event_state(group: &Group<'_>, event: Bytes16) -> Attempt<Option<(i64, i64, Option<i64>)>> {
-    let mut statement = group.connection.prepare_cached("SELECT source, state, outcome FROM event WHERE id = ?1")?;
-    Ok(statement.query_row([event], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?)
-}
-
 /// Makes of an open event what its work makes it, after one sink was served (with `outcome`) or is dead.
 fn resolve(
     group: &mut Group<'_>,
-    event: Bytes16,
+    id: EventId,
     source: i64,
-    earlier: Option<i64>,
+    mut standing: Standing,
     outcome: Option<Outcome>,
     now: Timestamp,
 ) -> Attempt<()> {
-    let earlier = earlier.map(row::outcome_from).transpose()?;
+    let earlier = standing.outcome.map(row::outcome_from).transpose()?;
     let outcome = match (earlier, outcome) {
         // Applied anywhere is applied.
         (Some(Outcome::Applied), _) | (_, None) => earlier,
         (None, _) | (_, Some(Outcome::Applied)) => outcome,
         (Some(_), Some(_)) => earlier,
     };
-    let (open, dead_cause) = remaining(group, event)?;
-    let outcome_number = outcome.map(row::outcome_number);
+    standing.outcome = outcome.map(row::outcome_number);
+    let (open, dead_cause) = remaining(group, id.to_bytes())?;
     if open {
-        let mut statement = group.connection.prepare_cached("UPDATE event SET outcome = ?2 WHERE id = ?1")?;
-        statement.execute(params![event, outcome_number])?;
-        return Ok(());
+        return group.stand(id, &standing);
     }
     group.count(source, Tally::Waiting, -1);
+    standing.settled = Some(now.millis());
     if let Some(cause) = dead_cause {
-        let mut statement = group
-            .connection
-            .prepare_cached("UPDATE event SET state = 2, outcome = ?2, settled = ?3, cause = ?4 WHERE id = ?1")?;
-        statement.execute(params![event, outcome_number, now.millis(), row::write_cause(&cause)])?;
+        (standing.state, standing.cause) = (DEAD, Some(row::write_cause(&cause)));
         group.count(source, Tally::Dead, 1);
-        return Ok(());
+        return group.stand(id, &standing);
     }
     let outcome = outcome.ok_or_else(|| damaged("an event without work and without outcome"))?;
-    if !group.options.keep_payload {
-        group
-            .connection
-            .prepare_cached("DELETE FROM body WHERE number = (SELECT body FROM event WHERE id = ?1)")?
-            .execute([event])?;
-        group.connection.prepare_cached("UPDATE event SET body = NULL WHERE id = ?1")?.execute([event])?;
+    (standing.state, standing.cause) = (DONE, None);
+    if !group.options.keep_payload
+        && let Some(body) = standing.body.take()
+    {
+        group.connection.prepare_cached("DELETE FROM body WHERE number = ?1")?.execute([body])?;
     }
-    let mut statement = group
-        .connection
-        .prepare_cached("UPDATE event SET state = 1, outcome = ?2, settled = ?3, cause = NULL WHERE id = ?1")?;
-    statement.execute(params![event, outcome_number, now.millis()])?;
     group.count(source, Tally::of(outcome), 1);
     group.count(source, Tally::Done, 1);
-    Ok(())
+    group.stand(id, &standing)
 }
 
 /// Whether some work of an event is ready or leased; and, of the dead work, the cause that stands for the event: one
@@ -290,18 +276,20 @@ pub(super) fn extend(group: &mut Group<'_>, leases: &[Lease], until: Timestamp) 
     Ok(answers)
 }
 
-/// Makes the dead work of a dead event ready; `false` if it has none.
-pub(super) fn revive(group: &mut Group<'_>, event: &EventRow, now: Timestamp) -> Attempt<bool> {
-    debug_assert_eq!(event.state, DEAD, "only the dead are revived");
+/// Makes the dead work of a dead event ready, and changes `standing` to match; `false` if it has none.
+pub(super) fn revive(
+    group: &mut Group<'_>,
+    event: &EventRow,
+    standing: &mut Standing,
+    now: Timestamp,
+) -> Attempt<bool> {
     let mut statement = group.connection.prepare_cached(
         "UPDATE work SET due = ?2, token = NULL, attempts = 0, lapses = 0 WHERE event = ?1 AND due = ?3",
     )?;
     if statement.execute(params![event.id.to_bytes(), now.millis(), NEVER])? == 0 {
         return Ok(false);
     }
-    let mut statement =
-        group.connection.prepare_cached("UPDATE event SET state = 0, settled = NULL, cause = NULL WHERE id = ?1")?;
-    statement.execute([event.id.to_bytes()])?;
+    (standing.state, standing.settled, standing.cause) = (OPEN, None, None);
     group.count(event.source, Tally::Dead, -1);
     group.count(event.source, Tally::Waiting, 1);
     group.effects.changed = true;
@@ -311,13 +299,13 @@ pub(super) fn revive(group: &mut Group<'_>, event: &EventRow, now: Timestamp) ->
 /// Removes the record of an event that is done or dead. Its claims are free with that.
 pub(super) fn forget(group: &mut Group<'_>, event: &EventRow) -> Attempt<()> {
     let id = event.id.to_bytes();
-    if let Some(body) = event.body {
+    if let Some(body) = event.standing.body {
         group.connection.prepare_cached("DELETE FROM body WHERE number = ?1")?.execute([body])?;
     }
     group.connection.prepare_cached("DELETE FROM work WHERE event = ?1")?.execute([id])?;
     group.connection.prepare_cached("DELETE FROM event WHERE id = ?1")?.execute([id])?;
     group.count(event.source, Tally::Keys, -row::number(event.digests.len()));
-    if event.state == DONE {
+    if event.standing.state == DONE {
         group.count(event.source, Tally::Done, -1);
     } else {
         group.count(event.source, Tally::Dead, -1);

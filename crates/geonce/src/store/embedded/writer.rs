@@ -3,6 +3,7 @@
 //! Nobody is answered before the commit. If it fails, everybody in the group gets the error, and connection and claims
 //! are made anew from the file: after a failed sync nothing is known about what it holds.
 
+use super::Tuning;
 use super::checkpoint::Checkpointer;
 use super::claims::{Claims, Wake};
 use super::failure::{Attempt, Failure};
@@ -112,7 +113,7 @@ pub(super) struct Writer {
     pub(super) connection: Option<Connection>,
     /// A tool has none.
     pub(super) claims: Option<Claims>,
-    pub(super) segment_keys: usize,
+    pub(super) tuning: Tuning,
     pub(super) known: Known,
     pub(super) refused: Refused,
     pub(super) changed: Arc<Notify>,
@@ -305,7 +306,7 @@ impl Writer {
     fn reopen(&mut self) -> Attempt<Connection> {
         let connection = self.place.connect(Purpose::Write)?;
         if self.claims.is_some() {
-            self.claims = Some(Claims::load(&connection, self.segment_keys, &self.wake)?);
+            self.claims = Some(Claims::load(&connection, self.tuning, &self.wake)?);
         }
         self.known = Known::default();
         Ok(connection)

@@ -1,8 +1,10 @@
-//! `geonce demo`: one parcel through everything a bad network does to it. Every line is computed.
+//! `geonce demo --keys`: one parcel through everything a bad network does to it. Every line is computed.
 
+use super::change::{ordinates, reversed_members, rings, rotate};
 use crate::failure::{Failure, Outcome};
 use geonce_key::{Encoding, Form, Input, Keyed, Keyer, Policy, wkb, wkt};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
 use std::io::Write;
 
 /// A delivery: what happened to it, its form and its bytes.
@@ -171,39 +173,4 @@ fn wkt_of(rings: &Value) -> String {
         format!("({})", positions.collect::<Vec<_>>().join(", "))
     };
     format!("POLYGON ({})", rings.as_array().into_iter().flatten().map(ring).collect::<Vec<_>>().join(", "))
-}
-
-fn reversed_members(value: &Value) -> Value {
-    match value {
-        Value::Object(object) => Value::Object(
-            object.iter().rev().map(|(name, value)| (name.clone(), reversed_members(value))).collect::<Map<_, _>>(),
-        ),
-        other => other.clone(),
-    }
-}
-
-fn rings(feature: &mut Value, change: impl Fn(&mut Vec<Value>)) {
-    for ring in feature["geometry"]["coordinates"].as_array_mut().into_iter().flatten() {
-        if let Some(ring) = ring.as_array_mut() {
-            change(ring);
-        }
-    }
-}
-
-fn rotate(ring: &mut Vec<Value>, by: usize) {
-    ring.pop();
-    ring.rotate_left(by);
-    ring.extend_from_within(..1);
-}
-
-fn ordinates(feature: &mut Value, change: impl Fn(f64) -> f64) {
-    rings(feature, |ring| {
-        for position in ring.iter_mut().filter_map(Value::as_array_mut) {
-            for ordinate in position {
-                if let Some(number) = ordinate.as_f64() {
-                    *ordinate = json!(change(number));
-                }
-            }
-        }
-    });
 }

@@ -1,0 +1,136 @@
+//! A full disk, a panic, and bits that flip.
+
+use super::{TINY, bench, gateway, knows, open};
+use crate::error::Kind;
+use crate::event::Class;
+use crate::store::conformance::{APPLIED, Bench, START, at, cause, key};
+use crate::store::embedded::Embedded;
+use crate::store::{Access, End, Filter, Options, Store, Verdict};
+use std::path::Path;
+use std::sync::Arc;
+
+async fn limit_pages(store: &Embedded, more: i64) {
+    store
+        .write("limiting the file", (0, 0), move |group| {
+            let pages: i64 = group.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+            group.connection.pragma_update_and_check(None, "max_page_count", pages + more, |_| Ok(()))?;
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = gateway(&folder.path().join("geonce.db"));
+    let bench = bench(&store);
+    limit_pages(&store, 30).await;
+    let mut names = Vec::new();
+    let refused = loop {
+        let name = format!("n{}", names.len());
+        let mut batch = vec![bench.event(&name, START)];
+        batch[0].payload = vec![b' '; 2_000].into();
+        match store.accept(batch, START).await {
+            Ok(_) => names.push(name),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind(), Kind::Resource, "{refused}");
+    assert!(refused.is_transient() && refused.hint_text().is_some() && names.len() > 5);
+    let next = format!("n{}", names.len());
+    assert_eq!(store.status().await.unwrap().ledgers["survey"].received, names.len() as u64);
+    limit_pages(&store, 1_000_000).await;
+    assert_eq!(bench.accept_one(bench.event(&next, START), START).await, Verdict::Accepted);
+    knows(&bench, &names).await;
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_request_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("geonce.db"), Access::Gateway, TINY);
+    let bench = bench(&store);
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    bench.fill(&names.iter().map(String::as_str).collect::<Vec<_>>(), START).await;
+    let panics = store.write("panicking", (0, 0), |group| -> super::super::failure::Attempt<()> {
+        group.claim(super::super::claims::Key([1; 16]), [2; 16])?;
+        panic!("a planted bug")
+    });
+    let beside = store.accept(vec![bench.event("beside", START)], START);
+    let (panicked, accepted) = tokio::join!(panics, beside);
+    assert_eq!(panicked.err().map(|error| error.kind()), Some(Kind::Internal));
+    assert_eq!(accepted.unwrap(), [Verdict::Accepted]);
+    knows(&bench, &names).await;
+}
+
+/// Some events in every state.
+async fn varied(file: &Path) -> Vec<String> {
+    let store = open(file, Access::Gateway, TINY);
+    let bench = bench(&store);
+    let mut names = Vec::new();
+    for number in 0..60_u64 {
+        let mut event = bench.event_for(&format!("n{number}"), &["map", "log"], at(number));
+        event.aliases = vec![key(&format!("a{number}"))];
+        event.content = [0; 32];
+        bench.accept_one(event, at(number)).await;
+        names.extend([format!("n{number}"), format!("a{number}")]);
+    }
+    let leased = bench.lease("map", 40, at(100)).await;
+    for (place, leased) in leased.iter().enumerate().take(30) {
+        let end = if place % 3 == 0 { End::Dead(cause(Class::Schema)) } else { APPLIED };
+        bench.settle(&leased.lease, end, at(101)).await;
+    }
+    for leased in bench.lease("log", 20, at(102)).await {
+        bench.settle(&leased.lease, APPLIED, at(103)).await;
+    }
+    store.close().await.unwrap();
+    names
+}
+
+/// Everything that can be asked of a store; an error if it answers with one, or its audit finds something.
+async fn everything(store: &Arc<Embedded>, names: &[String]) -> Result<String, String> {
+    let bench: Bench = bench(store);
+    let problems = store.audit().await.map_err(|error| error.to_string())?;
+    if !problems.is_empty() {
+        return Err(problems.join("; "));
+    }
+    let request = crate::store::ListRequest { filter: Filter::default(), before: None, limit: 1_000, payloads: true };
+    let records = store.list(request).await.map_err(|error| error.to_string())?;
+    let mut status = store.status().await.map_err(|error| error.to_string())?;
+    status.bytes = 0;
+    let batch = names.iter().map(|name| bench.event(name, at(200))).collect();
+    let verdicts = store.accept(batch, at(200)).await.map_err(|error| error.to_string())?;
+    Ok(format!("{records:?} {status:?} {verdicts:?}"))
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_detected_or_harmless() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("geonce.db");
+    let names = varied(&file).await;
+    let content = std::fs::read(&file).unwrap();
+    let copy = folder.path().join("copy.db");
+    std::fs::copy(&file, &copy).unwrap();
+    let untouched = everything(&open(&copy, Access::Gateway, TINY), &names).await.unwrap();
+    let mut random = 0x0123_4567_89AB_CDEF_u64;
+    let mut detected = 0;
+    for _ in 0..200 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let bit = usize::try_from(random >> 20).unwrap() % (content.len() * 8);
+        let mut flipped = content.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        for suffix in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(crate::store::embedded::beside(&copy, suffix));
+        }
+        std::fs::write(&copy, flipped).unwrap();
+        let answer = match Embedded::open(Some(&copy), &Options::default(), Access::Gateway, TINY) {
+            Ok(store) => everything(&Arc::new(store), &names).await,
+            Err(error) => Err(error.to_string()),
+        };
+        match answer {
+            Ok(answer) => assert_eq!(answer, untouched, "bit {bit}: other answers, and no error"),
+            Err(_) => detected += 1,
+        }
+    }
+    assert!(detected > 40, "only {detected} of 200 were detected: is anything checked?");
+}
