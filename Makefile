@@ -15,7 +15,7 @@ BINARY := target/release/geonce
 check:
 	cargo check --workspace --all-targets
 
-test: test-rust test-python
+test: test-rust test-python faults
 
 test-rust:
 	cargo test --workspace
@@ -30,6 +30,7 @@ test-python: $(PYTHON) release
 	$(PYTHON) tests/python/check_crs.py $(EXAMPLES)/crs_convert
 	$(PYTHON) tests/python/check_topology.py $(EXAMPLES)/topology $(JTS)
 	$(PYTHON) tests/python/check_workload.py $(BINARY) --reference $(REFERENCE)
+	$(PYTHON) tests/python/check_gpkg.py $(EXAMPLES)/write_gpkg
 
 # Kills, power cuts, full disks, races, poison, slow clients against the release build; about four minutes. The power cut and
 # the full disk mount small disks: they need root and loop devices, and fail where there are none. To leave those two out,
