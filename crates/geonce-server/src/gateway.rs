@@ -155,6 +155,7 @@ fn start_workers(
     let io = |error: std::io::Error| Failure::io("starting threads", &error);
     let runtime = Builder::new_current_thread().enable_all().build().map_err(io)?;
     let work = move || {
+        geonce::background::yield_to_others();
         runtime.block_on(async move {
             let mut tasks = tokio::task::JoinSet::new();
             tasks.spawn(sweep(Arc::clone(&delivery.store), Arc::clone(&delivery.clock), stopped.clone()));

@@ -3,6 +3,7 @@
 //! Events come in through [`intake`], are kept by a [`store`], and [`delivery`] brings them to their [`sink`]s.
 //! The engine knows nothing of HTTP servers, command lines or configuration files.
 
+pub mod background;
 pub mod clock;
 pub mod delivery;
 pub mod error;
