@@ -15,6 +15,8 @@ const APPLICATION_ID: i64 = 0x4750_4B47;
 const USER_VERSION: i64 = 10_300;
 /// Page cache in KiB. Keys are random: what does not fit is read again from the file for every batch.
 const CACHE_KIB: i64 = 48 * 1024;
+/// What the journal may keep of the disk between transactions.
+const JOURNAL_BYTES_MAX: i64 = 32 * 1024 * 1024;
 const STATEMENTS_MAX: usize = 32;
 
 /// Clause 1.1.2, 1.1.3, 2.1.5 and 2.3 of the standard (OGC 12-128r17), with the constraints it asks for.
@@ -45,8 +47,10 @@ pub(super) fn connect(path: &Path, timeout: Duration) -> rusqlite::Result<Connec
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // TRUNCATE spares a directory entry for every transaction; `tidy` takes the empty journal away.
-    connection.pragma_update_and_check(None, "journal_mode", "TRUNCATE", |_| Ok(()))?;
+    // A journal that stays spares the file system its blocks for every transaction (a tenth of the processor time, and
+    // cheaper syncs); between transactions its header is zero, so nobody takes it for a crash. `tidy` takes it away.
+    connection.pragma_update_and_check(None, "journal_mode", "PERSIST", |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "journal_size_limit", JOURNAL_BYTES_MAX, |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // Does nothing except on systems where a sync would stop at the drive's cache.
     connection.pragma_update(None, "fullfsync", true)?;
