@@ -3,9 +3,11 @@
 //! Also what sinks of files have in common: which file it is that a path leads to.
 
 use super::{Outgoing, Proof, Sink, Written};
+use crate::background::yield_to_others;
 use crate::error::{Error, Kind, Result};
 use crate::store::Answer;
 use geonce_key::Fingerprint;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -21,6 +23,8 @@ pub(super) trait Blocking: Send + 'static {
     fn proofs(&mut self, keys: &[Fingerprint]) -> Result<Vec<bool>>;
     fn applied(&mut self, after: Option<[u8; 16]>, limit: usize) -> Result<Vec<Proof>>;
     fn close(&mut self) -> Result<()>;
+    /// Lets go of whatever is open, without finishing it: it is not to be relied on any more.
+    fn abandon(&mut self);
 }
 
 type Reply<T> = oneshot::Sender<Result<T>>;
@@ -51,11 +55,12 @@ pub(super) fn spawn(name: &str, sink: impl Blocking) -> Result<Arc<dyn Sink>> {
 }
 
 fn work(mut sink: impl Blocking, mut requests: mpsc::Receiver<Request>) {
+    yield_to_others();
     // Whoever asked may have gone away meanwhile; the work is done all the same and the answer forgotten.
     while let Some(request) = requests.blocking_recv() {
         match request {
             Request::Check(reply) => drop(reply.send(sink.check())),
-            Request::Write(batch, reply) => drop(reply.send(sink.write(batch))),
+            Request::Write(batch, reply) => drop(reply.send(write(&mut sink, batch))),
             Request::Proofs(keys, reply) => drop(reply.send(sink.proofs(&keys).map(Some))),
             Request::Applied(after, limit, reply) => drop(reply.send(sink.applied(after, limit).map(Some))),
             Request::Close(reply) => drop(reply.send(sink.close())),
@@ -64,6 +69,14 @@ fn work(mut sink: impl Blocking, mut requests: mpsc::Receiver<Request>) {
     if let Err(error) = sink.close() {
         tracing::warn!(%error, "closing a sink");
     }
+}
+
+/// A panic is the death of the events that caused it, not of the thread.
+fn write(sink: &mut impl Blocking, batch: Vec<Outgoing>) -> Result<Vec<Written>> {
+    catch_unwind(AssertUnwindSafe(|| sink.write(batch))).unwrap_or_else(|_| {
+        sink.abandon();
+        Err(Error::new(Kind::Internal, "writing to the sink failed in a way that is our fault"))
+    })
 }
 
 impl Threaded {
@@ -130,5 +143,55 @@ impl Identity {
     #[cfg(not(unix))]
     pub(super) fn of(_path: &Path) -> Option<Identity> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Blocking, spawn};
+    use crate::error::{Kind, Result};
+    use crate::sink::{Outgoing, Proof, Sink, Written};
+    use geonce_key::Fingerprint;
+
+    /// Panics at the first write.
+    struct Fragile {
+        writes: usize,
+        abandoned: bool,
+    }
+
+    impl Blocking for Fragile {
+        fn check(&mut self) -> Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+
+        fn write(&mut self, _batch: Vec<Outgoing>) -> Result<Vec<Written>> {
+            self.writes += 1;
+            assert!(self.writes > 1, "as planned");
+            assert!(self.abandoned);
+            Ok(Vec::new())
+        }
+
+        fn proofs(&mut self, _keys: &[Fingerprint]) -> Result<Vec<bool>> {
+            Ok(Vec::new())
+        }
+
+        fn applied(&mut self, _after: Option<[u8; 16]>, _limit: usize) -> Result<Vec<Proof>> {
+            Ok(Vec::new())
+        }
+
+        fn close(&mut self) -> Result<()> {
+            Ok(())
+        }
+
+        fn abandon(&mut self) {
+            self.abandoned = true;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer_and_the_thread_goes_on() {
+        let sink = spawn("fragile", Fragile { writes: 0, abandoned: false }).unwrap();
+        assert_eq!(sink.write(Vec::new()).await.unwrap_err().kind(), Kind::Internal);
+        assert_eq!(sink.write(Vec::new()).await.unwrap(), []);
     }
 }

@@ -223,4 +223,8 @@ impl Blocking for GeoPackage {
         file::tidy(&open.connection).map_err(|error| failure(path, "closing", &error))?;
         open.connection.close().map_err(|(_, error)| failure(path, "closing", &error))
     }
+
+    fn abandon(&mut self) {
+        self.open = None;
+    }
 }

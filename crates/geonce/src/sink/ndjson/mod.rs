@@ -256,4 +256,8 @@ impl Blocking for Ndjson {
             None => Ok(()),
         }
     }
+
+    fn abandon(&mut self) {
+        self.open = None;
+    }
 }
