@@ -151,15 +151,12 @@ fn record(
     let cause_text = cause.map(row::write_cause);
     for sink in sinks.iter() {
         let sink = group.sink(sink)?;
-        let mut statement = group
-            .connection
-            .prepare_cached("INSERT OR IGNORE INTO work(event, sink, due, cause) VALUES (?1, ?2, ?3, ?4)")?;
-        statement.execute(params![event.id.to_bytes(), sink, due, cause_text])?;
+        group.inserts()?.work.execute(params![event.id.to_bytes(), sink, due, cause_text])?;
     }
     group.count(source, Tally::Received, 1);
     group.count(source, Tally::Keys, 1 + row::number(aliases.len()));
     match state {
-        DEAD => group.count(source, Tally::Dead, 1),
+        DEAD => group.count_dead(source, cause, 1)?,
         DONE => {
             group.count(source, Tally::Applied, 1);
             group.count(source, Tally::Done, 1);
@@ -197,15 +194,10 @@ fn insert(
         cause: cause.map(row::write_cause),
     };
     if state != DONE || group.options.keep_payload {
-        let mut statement = group.connection.prepare_cached("INSERT INTO body(payload, sum) VALUES (?1, ?2)")?;
         let payload_sum = row::payload_sum(event.id, &event.payload);
-        standing.body = Some(statement.insert(params![&event.payload[..], payload_sum])?);
+        standing.body = Some(group.inserts()?.body.insert(params![&event.payload[..], payload_sum])?);
     }
-    let mut statement = group.connection.prepare_cached(
-        "INSERT OR IGNORE INTO event(id, source, state, outcome, received, settled, duplicates, form, crs, body, digests, \
-         spatial, content, cause, sum, mark) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
-    )?;
-    let inserted = statement.execute(params![
+    let inserted = group.inserts()?.event.execute(params![
         event.id.to_bytes(),
         source,
         state,

@@ -1,7 +1,7 @@
 //! Compares the store with itself: `SQLite`'s own check, records against work, payloads, claims and books.
 
 use super::failure::{Attempt, Failure};
-use super::group::TALLIES;
+use super::group::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES};
 use super::read::{counters, ledger_fields};
 use super::row::{DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, number};
 use super::work::payload;
@@ -188,9 +188,12 @@ fn books(connection: &Connection, findings: &mut Findings, seen: &Seen) -> Attem
         if ledger.difference() != 0 {
             findings.add(format!("{source}: the books are off by {}", ledger.difference()));
         }
-        let refused: i64 = counts.iter().filter(|(name, _)| name.starts_with("refused:")).map(|(_, value)| value).sum();
-        if refused != count("refused") {
-            findings.add(format!("{source}: refused is {}, but {refused} by code", count("refused")));
+        for (name, prefix) in [("refused", REFUSED_PREFIX), ("dead", DEAD_PREFIX)] {
+            let of_code = counts.iter().filter(|(name, _)| name.starts_with(prefix));
+            let by_code: i64 = of_code.map(|(_, value)| value).sum();
+            if by_code != count(name) {
+                findings.add(format!("{source}: {name} is {}, but {by_code} by code", count(name)));
+            }
         }
         let records = numbers.number(&source).and_then(|number| seen.get(&number)).copied().unwrap_or_default();
         let pairs = [

@@ -6,9 +6,9 @@
 use super::claims::{Claims, Key, KeyMap, Step};
 use super::failure::{Attempt, damaged};
 use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Names, Standing};
-use crate::event::{EventId, Outcome};
+use crate::event::{Cause, EventId, Outcome};
 use crate::store::Options;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -58,6 +58,9 @@ pub(super) const TALLIES: [&str; 16] = [
 /// What the name of a counter of refused events begins with; the code follows.
 pub(super) const REFUSED_PREFIX: &str = "refused:";
 
+/// What the name of a counter of dead events begins with; the code follows.
+pub(super) const DEAD_PREFIX: &str = "dead:";
+
 impl Tally {
     /// Where an outcome is counted.
     pub(super) const fn of(outcome: Outcome) -> Tally {
@@ -73,8 +76,8 @@ impl Tally {
 /// Names that are known to be in the store.
 #[derive(Clone, Default)]
 pub(super) struct Known {
-    pub(super) sources: Names,
-    pub(super) sinks: Names,
+    pub(super) sources: Arc<Names>,
+    pub(super) sinks: Arc<Names>,
 }
 
 /// A transaction in progress.
@@ -84,6 +87,15 @@ pub(super) struct Group<'a> {
     /// The claims as committed; a tool has none.
     pub(super) claims: Option<&'a Claims>,
     pub(super) effects: Effects,
+    inserts: Option<Inserts<'a>>,
+}
+
+/// The statements that record an event, prepared once for a group: looking them up takes as long as a fifth of it all.
+pub(super) struct Inserts<'a> {
+    pub(super) event: CachedStatement<'a>,
+    pub(super) body: CachedStatement<'a>,
+    pub(super) claim: CachedStatement<'a>,
+    pub(super) work: CachedStatement<'a>,
 }
 
 /// What memory takes over after the commit.
@@ -100,6 +112,8 @@ pub(super) struct Effects {
     /// The latest time that a request gave.
     pub(super) now: i64,
     counts: Vec<(i64, [i64; TALLIES.len()])>,
+    /// Dead events by source and code.
+    dead: HashMap<(i64, String), i64>,
 }
 
 impl<'a> Group<'a> {
@@ -119,8 +133,32 @@ impl<'a> Group<'a> {
             changed: false,
             now,
             counts: Vec::new(),
+            dead: HashMap::new(),
         };
-        Group { connection, options, claims, effects }
+        Group { connection, options, claims, effects, inserts: None }
+    }
+
+    /// Lets go of the transaction, once everything is written into it.
+    pub(super) fn into_effects(self) -> Effects {
+        self.effects
+    }
+
+    /// The statements that record an event.
+    pub(super) fn inserts(&mut self) -> Attempt<&mut Inserts<'a>> {
+        if self.inserts.is_none() {
+            let prepare = |text| self.connection.prepare_cached(text);
+            self.inserts = Some(Inserts {
+                event: prepare(
+                    "INSERT OR IGNORE INTO event(id, source, state, outcome, received, settled, duplicates, form, crs, \
+                     body, digests, spatial, content, cause, sum, mark) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                )?,
+                body: prepare("INSERT INTO body(payload, sum) VALUES (?1, ?2)")?,
+                claim: prepare("INSERT INTO claim(seq, key, event) VALUES (?1, ?2, ?3)")?,
+                work: prepare("INSERT OR IGNORE INTO work(event, sink, due, cause) VALUES (?1, ?2, ?3, ?4)")?,
+            });
+        }
+        self.inserts.as_mut().ok_or_else(|| damaged("the statements are not there"))
     }
 
     /// Counts `by` more of `tally` for a source.
@@ -133,9 +171,19 @@ impl<'a> Group<'a> {
         counts[place].1[tally as usize] += by;
     }
 
+    /// Counts a dead event more or less.
+    pub(super) fn count_dead(&mut self, source: i64, cause: Option<&Cause>, by: i64) -> Attempt<()> {
+        let cause = cause.ok_or_else(|| damaged("a dead event without a cause"))?;
+        self.count(source, Tally::Dead, by);
+        *self.effects.dead.entry((source, cause.code.clone())).or_default() += by;
+        Ok(())
+    }
+
     /// Writes the counts into the transaction.
     pub(super) fn write_counts(&mut self, refused: &HashMap<(Arc<str>, String), u64>) -> Attempt<()> {
-        let mut by_code = Vec::new();
+        let dead = &self.effects.dead;
+        let mut by_code: Vec<(i64, String, i64)> =
+            dead.iter().map(|((source, code), &by)| (*source, format!("{DEAD_PREFIX}{code}"), by)).collect();
         for ((source, code), &count) in refused {
             let source = self.source(source)?;
             let count = i64::try_from(count).unwrap_or(i64::MAX);
@@ -164,7 +212,7 @@ impl<'a> Group<'a> {
             return Ok(number);
         }
         let number = number_of(self.connection, "source", name)?;
-        self.effects.known.sources.add(number, Arc::clone(name));
+        Arc::make_mut(&mut self.effects.known.sources).add(number, Arc::clone(name));
         Ok(number)
     }
 
@@ -174,7 +222,7 @@ impl<'a> Group<'a> {
             return Ok(number);
         }
         let number = number_of(self.connection, "sink", name)?;
-        self.effects.known.sinks.add(number, Arc::clone(name));
+        Arc::make_mut(&mut self.effects.known.sinks).add(number, Arc::clone(name));
         Ok(number)
     }
 
@@ -188,7 +236,7 @@ impl<'a> Group<'a> {
             .query_row("SELECT name FROM source WHERE number = ?1", [number], |row| row.get(0))
             .optional()?;
         let name = name.ok_or_else(|| damaged(format!("source {number} has no name")))?;
-        self.effects.known.sources.add(number, Arc::clone(&name));
+        Arc::make_mut(&mut self.effects.known.sources).add(number, Arc::clone(&name));
         Ok(name)
     }
 
@@ -223,8 +271,8 @@ impl<'a> Group<'a> {
 
     /// Appends a claim to the log.
     pub(super) fn claim(&mut self, key: Key, event: Bytes16) -> Attempt<()> {
-        let mut statement = self.connection.prepare_cached("INSERT INTO claim(seq, key, event) VALUES (?1, ?2, ?3)")?;
-        statement.execute(params![self.effects.next_seq, key.0, event])?;
+        let seq = self.effects.next_seq;
+        self.inserts()?.claim.execute(params![seq, key.0, event])?;
         self.effects.next_seq += 1;
         self.effects.claimed.insert(key, event);
         Ok(())

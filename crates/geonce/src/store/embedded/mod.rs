@@ -115,6 +115,7 @@ impl Embedded {
             refused: Arc::clone(&refused),
             changed: Arc::clone(&changed),
             wake,
+            paused: false,
             now: 0,
             lock,
         };

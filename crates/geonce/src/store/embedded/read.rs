@@ -2,7 +2,7 @@
 
 use super::claims::{Key, find_on_disk};
 use super::failure::{Attempt, damaged};
-use super::group::{REFUSED_PREFIX, TALLIES, Tally, find_event};
+use super::group::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, find_event};
 use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, Names, OPEN, bytes16, read_cause};
 use super::schema::{Place, Purpose};
 use super::select::matches;
@@ -250,6 +250,12 @@ pub(super) fn status(connection: &Connection, place: &Place) -> Attempt<Status> 
             status.invalid.insert((source.to_string(), code.to_owned()), value);
             continue;
         }
+        if let Some(code) = name.strip_prefix(DEAD_PREFIX) {
+            if value > 0 {
+                status.dead.insert((source.to_string(), code.to_owned()), value);
+            }
+            continue;
+        }
         let ledger = status.ledgers.entry(source.to_string()).or_default();
         match TALLIES.iter().position(|known| *known == name) {
             Some(place) if place == Tally::Done as usize => done += value,
@@ -270,7 +276,6 @@ pub(super) fn status(connection: &Connection, place: &Place) -> Attempt<Status> 
         (State::Done, done),
         (State::Dead, dead),
     ]);
-    status.dead = dead_by_code(connection)?;
     status.oldest_waiting = if waiting > 0 { oldest_waiting(connection)? } else { None };
     let size = |file| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
     status.bytes = size(place.file.clone()) + size(place.log());
@@ -295,20 +300,6 @@ pub(super) fn ledger_fields(ledger: &mut Ledger) -> [&mut u64; 14] {
         &mut ledger.collision,
         &mut ledger.revived,
     ]
-}
-
-fn dead_by_code(connection: &Connection) -> Attempt<BTreeMap<(String, String), u64>> {
-    let names = names(connection, "source")?;
-    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let mut statement =
-        connection.prepare_cached("SELECT e.source, e.cause FROM event e INDEXED BY dead WHERE e.state = 2")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let source = names.name(row.get(0)?).ok_or_else(|| damaged("a source without a name"))?;
-        let cause = read_cause(row.get_ref(1)?)?.ok_or_else(|| damaged("a dead event without a cause"))?;
-        *counts.entry((source.to_string(), cause.code)).or_default() += 1;
-    }
-    Ok(counts)
 }
 
 fn oldest_waiting(connection: &Connection) -> Attempt<Option<Timestamp>> {

@@ -9,6 +9,7 @@ use crate::event::{Cause, Class, EventId, Outcome};
 use geonce_key::{Fingerprint, Form};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The states of an event that its row tells; whether an open one is ready or leased, its work tells.
@@ -298,19 +299,23 @@ fn cause_from(text: &str) -> Attempt<Cause> {
 
 /// Names by number and numbers by name, of sources or of sinks. Names are only ever added.
 #[derive(Clone, Default)]
-pub(super) struct Names(Vec<(i64, Arc<str>)>);
+pub(super) struct Names {
+    numbers: HashMap<Arc<str>, i64>,
+    names: HashMap<i64, Arc<str>>,
+}
 
 impl Names {
     pub(super) fn number(&self, name: &str) -> Option<i64> {
-        self.0.iter().find(|(_, known)| &**known == name).map(|&(number, _)| number)
+        self.numbers.get(name).copied()
     }
 
     pub(super) fn name(&self, number: i64) -> Option<Arc<str>> {
-        self.0.iter().find(|&&(known, _)| known == number).map(|(_, name)| Arc::clone(name))
+        self.names.get(&number).map(Arc::clone)
     }
 
     pub(super) fn add(&mut self, number: i64, name: Arc<str>) {
-        self.0.push((number, name));
+        self.numbers.insert(Arc::clone(&name), number);
+        self.names.insert(number, name);
     }
 }
 

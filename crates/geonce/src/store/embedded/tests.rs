@@ -1,7 +1,5 @@
 //! What only the embedded store promises: files, restarts, tools beside it, sealing, limits of the disk.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod damage;
 mod files;
 mod model;

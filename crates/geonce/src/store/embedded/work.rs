@@ -227,7 +227,7 @@ fn resolve(
     standing.settled = Some(now.millis());
     if let Some(cause) = dead_cause {
         (standing.state, standing.cause) = (DEAD, Some(row::write_cause(&cause)));
-        group.count(source, Tally::Dead, 1);
+        group.count_dead(source, Some(&cause), 1)?;
         return group.stand(id, &standing);
     }
     let outcome = outcome.ok_or_else(|| damaged("an event without work and without outcome"))?;
@@ -290,7 +290,7 @@ pub(super) fn revive(
         return Ok(false);
     }
     (standing.state, standing.settled, standing.cause) = (OPEN, None, None);
-    group.count(event.source, Tally::Dead, -1);
+    group.count_dead(event.source, event.cause.as_ref(), -1)?;
     group.count(event.source, Tally::Waiting, 1);
     group.effects.changed = true;
     Ok(true)
@@ -308,7 +308,7 @@ pub(super) fn forget(group: &mut Group<'_>, event: &EventRow) -> Attempt<()> {
     if event.standing.state == DONE {
         group.count(event.source, Tally::Done, -1);
     } else {
-        group.count(event.source, Tally::Dead, -1);
+        group.count_dead(event.source, event.cause.as_ref(), -1)?;
         group.count(event.source, Tally::Purged, 1);
     }
     Ok(())

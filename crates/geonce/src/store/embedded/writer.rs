@@ -119,6 +119,8 @@ pub(super) struct Writer {
     pub(super) changed: Arc<Notify>,
     pub(super) checkpointer: Option<Checkpointer>,
     pub(super) wake: Wake,
+    /// Whether upkeep failed: it is not tried again before something was committed.
+    pub(super) paused: bool,
     /// The latest time that a request gave.
     pub(super) now: i64,
     /// Held as long as the gateway runs.
@@ -166,7 +168,8 @@ impl Writer {
 
     /// Waits for the first request, then takes what else is there.
     fn next(&self, messages: &mut mpsc::Receiver<Message>, mut group: Vec<Box<dyn Run>>) -> Next {
-        let busy = !group.is_empty() || self.claims.as_ref().is_some_and(Claims::has_upkeep);
+        let upkeep = !self.paused && self.claims.as_ref().is_some_and(Claims::has_upkeep);
+        let busy = upkeep || !group.is_empty();
         let (mut events, mut bytes) = (0, 0);
         let mut first = !busy;
         while events < GROUP_EVENTS_MAX && bytes < GROUP_BYTES_MAX {
@@ -200,7 +203,10 @@ impl Writer {
     /// Commits a group and answers it; what is to be run once more is given back.
     fn commit(&mut self, mut group: Vec<Box<dyn Run>>) -> Vec<Box<dyn Run>> {
         match self.attempt(&mut group) {
-            Ok(()) => group.into_iter().filter_map(Run::committed).collect(),
+            Ok(()) => {
+                self.paused = false;
+                group.into_iter().filter_map(Run::committed).collect()
+            }
             // Only one of them may be at fault: each on its own then.
             Err(failure) if group.len() > 1 && !failure.concerns_all() => group
                 .into_iter()
@@ -214,6 +220,7 @@ impl Writer {
                 })
                 .collect(),
             Err(failure) => {
+                self.paused = true;
                 let doing = group.first().map_or("looking after the store", |request| request.doing());
                 let failure = failure.explain(doing);
                 tracing::error!(error = %failure, requests = group.len(), "the store did not commit");
@@ -241,7 +248,7 @@ impl Writer {
                 request.run(&mut transaction)?;
             }
             transaction.write_counts(&refused)?;
-            let mut effects = transaction.effects;
+            let mut effects = transaction.into_effects();
             if let Some(claims) = &mut self.claims {
                 let fresh = effects.claimed.len();
                 effects.step = claims.upkeep(&connection, fresh, idle, effects.next_seq, effects.now, &self.wake)?;

@@ -58,7 +58,7 @@ async fn an_idle_gateway_goes_on_sealing() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), idle).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), idle).await.unwrap();
     assert_eq!((count(&file, SEALED), count(&file, SEGMENTS)), (50, 1));
     knows(&bench, &names).await;
 }
