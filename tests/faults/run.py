@@ -7,12 +7,34 @@ fail, unless GEONCE_LEAVE_OUT_DISK_FAULTS=1 allows to leave them out. A seed rep
 """
 
 import argparse
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
 TESTS = ["kill", "power", "full", "race", "poison", "slow", "receiver"]
 SECONDS_MAX = 120
+TIDY_SECONDS_MAX = 20
+
+
+def finish(process: subprocess.Popen, name: str) -> int:
+    """Waits for a test. One that takes too long may still tidy up; then it ends with all that it has started."""
+    try:
+        return process.wait(SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        print(f"{name} FAILED: not over after {SECONDS_MAX} s", file=sys.stderr)
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(TIDY_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+    return 1
 
 
 def main() -> int:
@@ -27,12 +49,7 @@ def main() -> int:
     for name in given.names or TESTS:
         script = pathlib.Path(__file__).with_name(f"{name}.py")
         command = [sys.executable, str(script), "--binary", given.binary, "--seed", str(given.seed)]
-        try:
-            code = subprocess.run(command, check=False, timeout=SECONDS_MAX).returncode
-        except subprocess.TimeoutExpired:
-            print(f"{name} FAILED: not over after {SECONDS_MAX} s", file=sys.stderr)
-            code = 1
-        if code:
+        if finish(subprocess.Popen(command, start_new_session=True), name):
             failed.append(name)
     if failed:
         print(f"failed: {' '.join(failed)}", file=sys.stderr)
