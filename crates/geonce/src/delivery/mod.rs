@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Events in one batch, unless a sink says otherwise.
-pub const BATCH_EVENTS_MAX: usize = 512;
+pub const BATCH_EVENTS_MAX: usize = 1_024;
 
 /// Payload bytes in one batch.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -32,6 +32,9 @@ pub const LAPSES_MAX: u32 = 5;
 
 /// Workers of one sink: while one writes, the other leases, decodes or settles.
 pub const WORKERS: usize = 2;
+
+/// How long a worker lets events gather after a batch that was not full.
+pub const GATHER: Duration = Duration::from_millis(50);
 
 /// How long a worker waits before it looks again by itself: a tool may have replayed events.
 pub const POLL: Duration = Duration::from_secs(1);

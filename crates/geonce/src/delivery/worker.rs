@@ -1,7 +1,7 @@
 //! One worker of one sink: lease, decode, write, settle, until it is told to stop.
 
 use super::decode::Decoder;
-use super::{BATCH_BYTES_MAX, Delivery, Destination, LAPSES_MAX, LEASE, POLL};
+use super::{BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, Kind};
 use crate::event::{Cause, Class, Outcome};
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 /// Serves `destination` until `stop` holds true. What is in hand is finished first.
 pub async fn run(delivery: Arc<Delivery>, destination: Arc<Destination>, stop: watch::Receiver<bool>) {
     let decoder = Decoder::new(&delivery.policies, destination.entity.as_deref());
-    let mut worker = Worker { delivery: &delivery, destination: &destination, decoder, stop };
+    let mut worker = Worker { delivery: &delivery, destination: &destination, decoder, stop, last_lease: None };
     worker.run().await;
 }
 
@@ -25,6 +25,8 @@ struct Worker<'a> {
     destination: &'a Destination,
     decoder: Decoder<'a>,
     stop: watch::Receiver<bool>,
+    /// Since the last lease that was not full.
+    last_lease: Option<Stopwatch>,
 }
 
 /// What a write of several events came to.
@@ -47,6 +49,7 @@ impl Worker<'_> {
                     continue;
                 }
             };
+            self.gather().await;
             match self.lease(events_max).await {
                 Ok(leased) if leased.is_empty() => self.wait_for_work().await,
                 Ok(leased) => self.deliver(leased).await,
@@ -54,6 +57,17 @@ impl Worker<'_> {
                     self.delivery.observer.trouble(&self.destination.name, &error);
                     self.pause(tokio::time::sleep(POLL)).await;
                 }
+            }
+        }
+    }
+
+    /// Lets events gather while more keep coming: a transaction of the sink costs the same for one as for many. One that
+    /// comes after a quiet moment is not kept waiting.
+    async fn gather(&mut self) {
+        if let Some(last) = self.last_lease.take() {
+            let rest = GATHER.saturating_sub(last.elapsed());
+            if !rest.is_zero() {
+                self.pause(tokio::time::sleep(rest)).await;
             }
         }
     }
@@ -67,14 +81,19 @@ impl Worker<'_> {
         }
     }
 
-    async fn lease(&self, events_max: usize) -> Result<Vec<Leased>, Error> {
+    async fn lease(&mut self, events_max: usize) -> Result<Vec<Leased>, Error> {
         let request = LeaseRequest {
             sink: Arc::clone(&self.destination.name),
             events_max,
             bytes_max: BATCH_BYTES_MAX,
             duration: LEASE,
         };
-        self.delivery.store.lease(request, self.delivery.clock.now()).await
+        let began = Stopwatch::start();
+        let leased = self.delivery.store.lease(request, self.delivery.clock.now()).await?;
+        if !leased.is_empty() && leased.len() < events_max {
+            self.last_lease = Some(began);
+        }
+        Ok(leased)
     }
 
     async fn wait_for_work(&mut self) {
