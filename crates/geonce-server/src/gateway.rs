@@ -35,6 +35,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     }
     create_folder(&settings.data)?;
     let runtime = Builder::new_multi_thread()
+        .worker_threads(receive_threads())
         .enable_all()
         .thread_name("receive")
         .build()
@@ -82,6 +83,12 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     })?;
     tracing::info!("stopped");
     Ok(drained.cut_off == 0)
+}
+
+/// Half of the processors receive, the others keep and deliver: on two, a second receiving thread was measured to cost
+/// more in hand-overs than it brought.
+fn receive_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| (count.get() / 2).max(1))
 }
 
 /// Said to a person in red, to a program in its log.

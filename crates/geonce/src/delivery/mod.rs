@@ -19,10 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Events in one batch, unless a sink says otherwise.
-pub const BATCH_EVENTS_MAX: usize = 1_024;
+pub const BATCH_EVENTS_MAX: usize = 2_048;
 
 /// Payload bytes in one batch.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// Events that are leased or settled in one go: new events must not wait long behind them.
+pub const SLICE_EVENTS_MAX: usize = 128;
 
 /// How long a lease lasts before it must be extended.
 pub const LEASE: Duration = Duration::from_mins(1);
@@ -34,7 +37,7 @@ pub const LAPSES_MAX: u32 = 5;
 pub const WORKERS: usize = 2;
 
 /// How long a worker lets events gather after a batch that was not full.
-pub const GATHER: Duration = Duration::from_millis(50);
+pub const GATHER: Duration = Duration::from_millis(200);
 
 /// How long a worker waits before it looks again by itself: a tool may have replayed events.
 pub const POLL: Duration = Duration::from_secs(1);

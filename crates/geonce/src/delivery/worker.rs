@@ -1,8 +1,8 @@
 //! One worker of one sink: lease, decode, write, settle, until it is told to stop.
 
 use super::decode::Decoder;
-use super::{BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL};
-use crate::clock::{Stopwatch, Timestamp};
+use super::{BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL, SLICE_EVENTS_MAX};
+use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
 use crate::event::{Cause, Class, Outcome};
 use crate::retry::Passage;
@@ -50,13 +50,19 @@ impl Worker<'_> {
                 }
             };
             self.gather().await;
-            match self.lease(events_max).await {
-                Ok(leased) if leased.is_empty() => self.wait_for_work().await,
-                Ok(leased) => self.deliver(leased).await,
-                Err(error) => {
-                    self.delivery.observer.trouble(&self.destination.name, &error);
-                    self.pause(tokio::time::sleep(POLL)).await;
-                }
+            let (leased, failure) = self.lease(events_max).await;
+            if let Some(error) = failure {
+                self.delivery.observer.trouble(&self.destination.name, &error);
+                self.pause(tokio::time::sleep(POLL)).await;
+            } else if leased.is_empty() {
+                self.wait_for_work().await;
+            }
+            // One that may have killed its worker comes last, and is written alone.
+            let suspect = leased.iter().position(|leased| leased.lapses > 0).unwrap_or(leased.len());
+            let mut leased = leased;
+            let alone = leased.split_off(suspect);
+            for batch in [leased, alone].into_iter().filter(|batch| !batch.is_empty()) {
+                self.deliver(batch).await;
             }
         }
     }
@@ -81,19 +87,34 @@ impl Worker<'_> {
         }
     }
 
-    async fn lease(&mut self, events_max: usize) -> Result<Vec<Leased>, Error> {
-        let request = LeaseRequest {
-            sink: Arc::clone(&self.destination.name),
-            events_max,
-            bytes_max: BATCH_BYTES_MAX,
-            duration: LEASE,
-        };
+    /// Leases a batch, a slice at a time: the store acknowledges new events between slices. What was leased before a
+    /// failure is returned with it.
+    async fn lease(&mut self, events_max: usize) -> (Vec<Leased>, Option<Error>) {
         let began = Stopwatch::start();
-        let leased = self.delivery.store.lease(request, self.delivery.clock.now()).await?;
-        if !leased.is_empty() && leased.len() < events_max {
-            self.last_lease = Some(began);
+        let (mut leased, mut bytes) = (Vec::new(), 0);
+        while leased.len() < events_max && bytes < BATCH_BYTES_MAX {
+            let request = LeaseRequest {
+                sink: Arc::clone(&self.destination.name),
+                events_max: SLICE_EVENTS_MAX.min(events_max - leased.len()),
+                bytes_max: BATCH_BYTES_MAX - bytes,
+                duration: LEASE,
+            };
+            let asked = request.events_max;
+            let slice = match self.delivery.store.lease(request, self.delivery.clock.now()).await {
+                Ok(slice) => slice,
+                Err(error) => return (leased, Some(error)),
+            };
+            let last = slice.len() < asked;
+            bytes += slice.iter().map(|leased| leased.payload.len()).sum::<usize>();
+            leased.extend(slice);
+            if last {
+                if !leased.is_empty() {
+                    self.last_lease = Some(began);
+                }
+                break;
+            }
         }
-        Ok(leased)
+        (leased, None)
     }
 
     async fn wait_for_work(&mut self) {
@@ -250,18 +271,17 @@ impl Worker<'_> {
         }
     }
 
-    /// Settles, for as long as it takes: what the sink has done must become known.
-    async fn settle(&mut self, settlements: Vec<Settlement>) {
-        let results: Vec<&'static str> = settlements.iter().map(|settlement| word(&settlement.end)).collect();
-        loop {
-            let now: Timestamp = self.delivery.clock.now();
-            match self.delivery.store.settle(settlements.clone(), now).await {
+    /// Settles, a slice at a time, for as long as it takes: what the sink has done must become known.
+    async fn settle(&mut self, mut settlements: Vec<Settlement>) {
+        while !settlements.is_empty() {
+            let slice = &settlements[..SLICE_EVENTS_MAX.min(settlements.len())];
+            match self.delivery.store.settle(slice.to_vec(), self.delivery.clock.now()).await {
                 Ok(settled) => {
-                    for (settled, result) in settled.into_iter().zip(results) {
-                        let result = if settled == Settled::Ok { result } else { "lease_lost" };
+                    let slice = settlements.drain(..slice.len());
+                    for (settlement, settled) in slice.zip(settled) {
+                        let result = if settled == Settled::Ok { word(&settlement.end) } else { "lease_lost" };
                         self.delivery.observer.attempt(&self.destination.name, result);
                     }
-                    return;
                 }
                 Err(error) => {
                     self.delivery.observer.trouble(&self.destination.name, &error);
