@@ -150,7 +150,7 @@ impl Identity {
 mod tests {
     use super::{Blocking, spawn};
     use crate::error::{Kind, Result};
-    use crate::sink::{Outgoing, Proof, Sink, Written};
+    use crate::sink::{Outgoing, Proof, Written};
     use geonce_key::Fingerprint;
 
     /// Panics at the first write.
