@@ -44,9 +44,11 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     let store = store::open(&settings.store.url, &settings.store.options, Access::Gateway, &settings.data)?;
     let metrics = Metrics::new(settings.sources.keys().map(String::as_str), settings.sinks.keys().map(String::as_str));
     let destinations = destinations(settings, &runtime)?;
+    let intake = Intake::new(Arc::clone(&store), Arc::clone(&clock));
+    let pressure = intake.pressure();
     let gateway = Gateway::new(Parts {
         store: Arc::clone(&store),
-        intake: Intake::new(Arc::clone(&store), Arc::clone(&clock)),
+        intake,
         clock: Arc::clone(&clock),
         routes: settings
             .sources
@@ -62,6 +64,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         clock: Arc::clone(&clock),
         policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
         observer: metrics,
+        pressure,
     });
     let listener = runtime.block_on(TcpListener::bind(settings.listen)).map_err(|error| {
         Failure::io(&format!("listening on {}", settings.listen), &error).hint("choose another address with --listen")

@@ -9,6 +9,7 @@ mod worker;
 pub use worker::run;
 
 use crate::clock::Clock;
+use crate::intake::Pressure;
 use crate::retry::{Breaker, Retry};
 use crate::sink::Sink;
 use crate::store::Store;
@@ -38,6 +39,12 @@ pub const WORKERS: usize = 2;
 
 /// How long a worker lets events gather after a batch that was not full.
 pub const GATHER: Duration = Duration::from_millis(200);
+
+/// While many senders wait, a worker rests this many times as long as it worked, so that delivery keeps a share,
+pub const REST: u32 = 3;
+
+/// but never longer than this.
+pub const REST_MAX: Duration = Duration::from_secs(2);
 
 /// How long a worker waits before it looks again by itself: a tool may have replayed events.
 pub const POLL: Duration = Duration::from_secs(1);
@@ -90,6 +97,8 @@ pub struct Delivery {
     pub policies: HashMap<Arc<str>, Policy>,
     /// Who is told what happens.
     pub observer: Arc<dyn Observer>,
+    /// Whether senders wait: delivering what is durable gives way to them.
+    pub pressure: Arc<Pressure>,
 }
 
 /// Told what happens at sinks, for metrics and logs.

@@ -95,6 +95,7 @@ impl Rig {
             clock: self.clock.clone(),
             policies: [(Arc::from("drones"), Policy::default())].into(),
             observer: Arc::new(Unobserved),
+            pressure: self.intake.pressure(),
         });
         let (stop, stopped) = watch::channel(false);
         Serving {

@@ -1,7 +1,9 @@
 //! One worker of one sink: lease, decode, write, settle, until it is told to stop.
 
 use super::decode::Decoder;
-use super::{BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL, SLICE_EVENTS_MAX};
+use super::{
+    BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL, REST, REST_MAX, SLICE_EVENTS_MAX,
+};
 use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
 use crate::event::{Cause, Class, Outcome};
@@ -50,6 +52,7 @@ impl Worker<'_> {
                 }
             };
             self.gather().await;
+            let worked = Stopwatch::start();
             let (leased, failure) = self.lease(events_max).await;
             if let Some(error) = failure {
                 self.delivery.observer.trouble(&self.destination.name, &error);
@@ -63,6 +66,7 @@ impl Worker<'_> {
             let alone = leased.split_off(suspect);
             for batch in [leased, alone].into_iter().filter(|batch| !batch.is_empty()) {
                 self.deliver(batch).await;
+                self.give_way(worked.elapsed()).await;
             }
         }
     }
@@ -75,6 +79,15 @@ impl Worker<'_> {
             if !rest.is_zero() {
                 self.pause(tokio::time::sleep(rest)).await;
             }
+        }
+    }
+
+    /// Rests while many senders wait to be acknowledged: what is in the store is durable, and can wait.
+    async fn give_way(&mut self, worked: Duration) {
+        let rest = (worked * REST).min(REST_MAX);
+        let resting = Stopwatch::start();
+        while self.delivery.pressure.is_high() && resting.elapsed() < rest && !*self.stop.borrow() {
+            self.pause(tokio::time::sleep(GATHER / 8)).await;
         }
     }
 

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Keyer, Policy, Warning};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -219,17 +220,51 @@ pub enum Refused {
     Store(Error),
 }
 
+/// How many requests wait for the store at this moment. Delivery gives way while they are many.
+#[derive(Debug, Default)]
+pub struct Pressure(AtomicUsize);
+
+/// So many requests wait in earnest: fewer share one commit anyway.
+const PRESSURE_HIGH: usize = 16;
+
+impl Pressure {
+    /// Whether many wait.
+    pub fn is_high(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= PRESSURE_HIGH
+    }
+
+    /// One more waits, until the guard is dropped.
+    fn one_more(&self) -> Waiting<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Waiting(self)
+    }
+}
+
+struct Waiting<'a>(&'a Pressure);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Takes requests in.
 pub struct Intake {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     ids: Ids,
+    pressure: Arc<Pressure>,
 }
 
 impl Intake {
     /// Records into `store`.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Intake {
-        Intake { store, clock, ids: Ids::new() }
+        Intake { store, clock, ids: Ids::new(), pressure: Arc::default() }
+    }
+
+    /// How many requests wait.
+    pub fn pressure(&self) -> Arc<Pressure> {
+        Arc::clone(&self.pressure)
     }
 
     /// The time.
@@ -302,7 +337,9 @@ impl Intake {
                 admission,
             });
         }
+        let waiting = self.pressure.one_more();
         let verdicts = self.store.accept(events, now).await.map_err(Refused::Store)?;
+        drop(waiting);
         if verdicts.len() != rest.len() {
             let message = format!("recording {} events: the store gave {} verdicts", rest.len(), verdicts.len());
             return Err(Refused::Store(Error::new(Kind::Internal, message)));

@@ -151,11 +151,18 @@ pub(super) fn settle(group: &mut Group<'_>, settlements: &[Settlement], now: Tim
 fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) -> Attempt<Settled> {
     let lease = &settlement.lease;
     let sink = group.sink(&lease.sink)?;
-    if !holds(group, lease, sink)? {
-        return Ok(Settled::LeaseLost);
-    }
     let event = lease.event.to_bytes();
     let outcome = match &settlement.end {
+        End::Done(outcome) => {
+            // The usual end, so finding out whether the lease is held and ending it are one.
+            let mut statement =
+                group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2 AND token = ?3")?;
+            if statement.execute(params![event, sink, lease.token.cast_signed()])? == 0 {
+                return Ok(Settled::LeaseLost);
+            }
+            Some(*outcome)
+        }
+        _ if !holds(group, lease, sink)? => return Ok(Settled::LeaseLost),
         End::Retry { at, cause, counts } => {
             let mut statement = group.connection.prepare_cached(
                 "UPDATE work SET due = ?3, token = NULL, attempts = attempts + ?4, cause = ?5 \
@@ -165,11 +172,6 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
             statement.execute(params![event, sink, at, i64::from(*counts), row::write_cause(cause)])?;
             group.effects.changed = true;
             return Ok(Settled::Ok);
-        }
-        End::Done(outcome) => {
-            let mut statement = group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2")?;
-            statement.execute(params![event, sink])?;
-            Some(*outcome)
         }
         End::Dead(cause) => {
             mark_dead(group, event, sink, cause)?;
