@@ -372,7 +372,7 @@ pub(super) struct Limits {
     pub(super) shutdown_within: Option<Span>,
     /// Bytes of the head of a request [default: 32KiB].
     pub(super) header_bytes_max: Option<Size>,
-    /// Bytes of all bodies that are held in memory at once [default: 64MiB].
+    /// Bytes of all bodies that are held in memory at once [default: 32MiB].
     pub(super) buffered_bytes_max: Option<Size>,
     /// Features of one request [default: 10000].
     pub(super) features_max: Option<usize>,

@@ -20,7 +20,7 @@ const ACCEPT_WAIT_MIN: Duration = Duration::from_millis(20);
 const ACCEPT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What a connection reads ahead of us at most.
-const READ_BYTES_MAX: usize = 64 << 10;
+const READ_BYTES_MAX: usize = 32 << 10;
 
 /// How the receiver ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -145,7 +145,7 @@ impl Default for Limits {
             transfer_bytes_per_second_min: 1_024,
             transfer: Duration::from_mins(5),
             header_bytes_max: 32 << 10,
-            buffered_bytes_max: 64 << 20,
+            buffered_bytes_max: 32 << 20,
             shutdown: Duration::from_secs(10),
         }
     }

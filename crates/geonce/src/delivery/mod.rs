@@ -19,8 +19,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Events in one batch, unless a sink says otherwise.
-pub const BATCH_EVENTS_MAX: usize = 2_048;
+/// Events in one batch, unless a sink says otherwise. After a crash each of them is tried alone, so not too many.
+pub const BATCH_EVENTS_MAX: usize = 512;
 
 /// Payload bytes in one batch.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
