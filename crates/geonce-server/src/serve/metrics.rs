@@ -281,8 +281,8 @@ impl Scrape {
     }
 }
 
-fn counter(encoder: &mut MetricEncoder<'_>, labels: &[(&str, &str); 2], value: u64) -> fmt::Result {
-    encoder.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+fn counter(encoder: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+    encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&value, None)
 }
 
 fn gauge(encoder: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> fmt::Result {
@@ -310,9 +310,16 @@ fn books(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let mut conflicts =
         encoder.encode_descriptor("geonce_conflicts", "Known ids with other content", None, MetricType::Counter)?;
     for (source, books) in &status.ledgers {
-        conflicts
-            .encode_family(&[("source", &**source)])?
-            .encode_counter::<NoLabelSet, u64, f64>(&books.conflict, None)?;
+        counter(&mut conflicts, &[("source", source)], books.conflict)?;
+    }
+    let mut drift = encoder.encode_descriptor(
+        "geonce_drift",
+        "Duplicates that differ outside their identity",
+        None,
+        MetricType::Counter,
+    )?;
+    for (source, books) in &status.ledgers {
+        counter(&mut drift, &[("source", source)], books.drift)?;
     }
     let sum = |entry: fn(&Ledger) -> u64| status.ledgers.values().map(entry).sum::<u64>();
     let collisions = sum(|books| books.collision);
@@ -348,7 +355,7 @@ fn books(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn entries(books: &Ledger) -> [(&'static str, u64); 11] {
+fn entries(books: &Ledger) -> [(&'static str, u64); 10] {
     [
         ("received", books.received),
         ("refused", books.refused),
@@ -360,6 +367,5 @@ fn entries(books: &Ledger) -> [(&'static str, u64); 11] {
         ("dead", books.dead),
         ("purged", books.purged),
         ("waiting", books.waiting),
-        ("drift", books.drift),
     ]
 }
