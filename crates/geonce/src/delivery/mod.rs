@@ -25,7 +25,7 @@ pub const BATCH_EVENTS_MAX: usize = 512;
 /// Payload bytes in one batch.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// Events that are leased or settled in one go: new events must not wait long behind them.
+/// Events that are leased or settled in one go while senders wait: new events must not wait long behind them.
 pub const SLICE_EVENTS_MAX: usize = 128;
 
 /// How long a lease lasts before it must be extended.

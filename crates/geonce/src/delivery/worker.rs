@@ -108,7 +108,7 @@ impl Worker<'_> {
         while leased.len() < events_max && bytes < BATCH_BYTES_MAX {
             let request = LeaseRequest {
                 sink: Arc::clone(&self.destination.name),
-                events_max: SLICE_EVENTS_MAX.min(events_max - leased.len()),
+                events_max: self.slice_events_max().min(events_max - leased.len()),
                 bytes_max: BATCH_BYTES_MAX - bytes,
                 duration: LEASE,
             };
@@ -128,6 +128,11 @@ impl Worker<'_> {
             }
         }
         (leased, None)
+    }
+
+    /// Small slices while senders wait; a commit each is wasted where nobody does.
+    fn slice_events_max(&self) -> usize {
+        if self.delivery.pressure.is_high() { SLICE_EVENTS_MAX } else { usize::MAX }
     }
 
     async fn wait_for_work(&mut self) {
@@ -287,7 +292,7 @@ impl Worker<'_> {
     /// Settles, a slice at a time, for as long as it takes: what the sink has done must become known.
     async fn settle(&mut self, mut settlements: Vec<Settlement>) {
         while !settlements.is_empty() {
-            let slice = &settlements[..SLICE_EVENTS_MAX.min(settlements.len())];
+            let slice = &settlements[..self.slice_events_max().min(settlements.len())];
             match self.delivery.store.settle(slice.to_vec(), self.delivery.clock.now()).await {
                 Ok(settled) => {
                     let slice = settlements.drain(..slice.len());
