@@ -103,6 +103,8 @@ pub struct Keyer {
     /// Everything of the bytes that follows the geometry.
     suffix: Vec<u8>,
     version: Option<Version>,
+    /// Where the last payload's geometry is.
+    geometry_pointer: Cow<'static, str>,
     bytes: Vec<u8>,
     previous: Option<Box<Keyer>>,
     /// Makes content digests; built when the first is asked for.
@@ -143,6 +145,7 @@ impl Keyer {
             member_pointers: Vec::new(),
             suffix: Vec::new(),
             version: None,
+            geometry_pointer: Cow::Borrowed(""),
             bytes: Vec::new(),
             previous,
             content: None,
@@ -192,6 +195,11 @@ impl Keyer {
         Ok(content.key_alone(input)?.fingerprint)
     }
 
+    /// Where in the last payload its geometry is: `/geometry` of a Feature, nothing before a bare geometry.
+    pub fn geometry_pointer(&self) -> &str {
+        &self.geometry_pointer
+    }
+
     /// The last payload's version, where the policy has one.
     pub fn version(&self) -> Option<&Version> {
         self.version.as_ref()
@@ -234,6 +242,7 @@ impl Keyer {
             let fingerprint = Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref());
             return Ok(Keyed { fingerprint, aliases: Vec::new(), warnings: Vec::new() });
         }
+        self.geometry_pointer = read.geometry_pointer.clone();
         self.finish(&read.geometry_pointer)
     }
 

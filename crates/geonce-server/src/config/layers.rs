@@ -297,7 +297,7 @@ impl<'t> Reader<'t> {
         }
         let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
         if let ([unknown, known @ ..], true) = (quoted.as_slice(), message.starts_with("unknown field")) {
-            let path = if path.ends_with(unknown) { path } else { joined(&path, unknown) };
+            let path = up_to(&path, unknown).unwrap_or_else(|| joined(&path, unknown));
             let failure = self.places.refuse("config_unknown", &path, "there is no such setting");
             return failure.hint(match nearest(unknown, known) {
                 Some(near) => format!("did you mean {near}?"),
@@ -331,6 +331,13 @@ struct Missing {
 
 fn is_secret(path: &str) -> bool {
     path.split(['.', '[', ']']).any(|part| SECRETS.contains(&part))
+}
+
+/// The path as far as its last part of this name: below an unknown table everything is unknown.
+fn up_to(path: &str, name: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('.').collect();
+    let last = parts.iter().rposition(|part| *part == name)?;
+    Some(parts[..=last].join("."))
 }
 
 fn joined(path: &str, key: &str) -> String {

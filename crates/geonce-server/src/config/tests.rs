@@ -186,7 +186,7 @@ fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
             "[source.a]\nprecison = 6".to_owned(),
             ["geonce.toml:2: source.a.precison", "config_unknown", "did you mean precision?"],
         ),
-        ("[sorce.a]".to_owned(), ["geonce.toml:1: sorce", "config_unknown", "did you mean source?"]),
+        ("[sorce.a]".to_owned(), ["geonce.toml:1: sorce:", "config_unknown", "did you mean source?"]),
         ("x = ".to_owned(), ["geonce.toml:1", "config_invalid", "not TOML"]),
         ("[source.a]\n".to_owned(), ["geonce.toml:1: source.a:", "config_value", "allow_unsigned = true"]),
         (source("precision = \"six\""), ["geonce.toml:3: source.a.precision", "config_value", "expected u8"]),

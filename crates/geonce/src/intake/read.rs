@@ -176,7 +176,7 @@ impl Reading<'_> {
         let problem = report.problems.first()?;
         let message = format!("the geometry is not valid: {}", problem.code.as_str().replace('_', " "));
         Some(Fault {
-            pointer: format!("/geometry{}", problem.pointer),
+            pointer: format!("{}{}", self.keyer.geometry_pointer(), problem.pointer),
             hint: Some("invalid = \"dead\" keeps such features for repair".to_owned()),
             ..Fault::new(Class::Geometry, problem.code.as_str(), message)
         })

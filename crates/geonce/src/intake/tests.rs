@@ -146,6 +146,10 @@ async fn geometries_that_are_not_valid_are_refused_or_kept_as_the_source_says() 
     let receipt = rig.send(Format::Json, BOW_TIE).await.unwrap();
     let [FeatureReceipt::Refused { fault, kept: None, .. }] = &receipt.features[..] else { panic!("{receipt:?}") };
     assert_eq!((fault.code.as_str(), fault.pointer.as_str()), ("self_intersection", "/geometry/coordinates/0/0"));
+    let bare = r#"{"type":"Polygon","coordinates":[[[0,0],[1,1],[1,0],[0,1],[0,0]]]}"#;
+    let receipt = rig.send(Format::Json, bare).await.unwrap();
+    let [FeatureReceipt::Refused { fault, .. }] = &receipt.features[..] else { panic!("{receipt:?}") };
+    assert_eq!(fault.pointer, "/coordinates/0/0");
     let rig = Rig::new(|source| source.invalid = Invalid::Dead);
     assert_eq!(words(&rig.send(Format::Json, BOW_TIE).await.unwrap()), ["kept"]);
     assert_eq!(words(&rig.send(Format::Json, BOW_TIE).await.unwrap()), ["kept"]);
