@@ -10,7 +10,7 @@ import time
 from client import Traffic
 from disk import Disk, leave_out
 from gateway import Gateway
-from law import Result, hold, options
+from law import Result, options, trial
 
 SENDERS = 16
 DISK_MEGABYTES = 96
@@ -49,16 +49,11 @@ def main() -> int:
     given = options(__doc__)
     if (code := leave_out("R5-full")) is not None:
         return code
-    result, start = Result("R5-full", given.seed), time.monotonic()
+    result = Result("R5-full", given.seed)
     with tempfile.TemporaryDirectory() as folder, Disk(folder, DISK_MEGABYTES) as disk:
         gateway = Gateway(given.binary, disk.mount_point / "data", pathlib.Path(folder, "log"))
         traffic = Traffic(gateway.port, given.seed)
-        try:
-            asyncio.run(run(disk, gateway, traffic, result))
-            hold(result, gateway, traffic)
-        finally:
-            gateway.kill()
-    result.seconds = time.monotonic() - start
+        trial(result, gateway, traffic, run(disk, gateway, traffic, result))
     return result.finish()
 
 

@@ -15,7 +15,7 @@ import time
 
 from client import Traffic
 from gateway import Gateway
-from law import Result, hold, options
+from law import Result, options, trial
 
 KILLS = 30
 SENDERS = 24
@@ -50,16 +50,11 @@ async def run(gateway: Gateway, traffic: Traffic, result: Result, seed: int) -> 
 
 def main() -> int:
     given = options(__doc__)
-    result, start = Result("R1-kill", given.seed), time.monotonic()
+    result = Result("R1-kill", given.seed)
     with tempfile.TemporaryDirectory() as folder:
         gateway = Gateway(given.binary, pathlib.Path(folder, "data"), pathlib.Path(folder, "log"))
         traffic = Traffic(gateway.port, given.seed)
-        try:
-            asyncio.run(run(gateway, traffic, result, given.seed))
-            hold(result, gateway, traffic)
-        finally:
-            gateway.kill()
-    result.seconds = time.monotonic() - start
+        trial(result, gateway, traffic, run(gateway, traffic, result, given.seed))
     return result.finish()
 
 

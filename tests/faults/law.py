@@ -2,6 +2,7 @@
 phantom = at the sink - sent. All zero, and the books sum."""
 
 import argparse
+import asyncio
 import contextlib
 import dataclasses
 import pathlib
@@ -116,6 +117,17 @@ def hold(result: Result, gateway, traffic, dead_allowed: int = 0) -> None:
     for file in (gateway.data / "geonce.db", gateway.data / "features.gpkg"):
         result.require(file.exists() and whole(file), f"{file.name} is not whole")
     result.violations += traffic.wrong
+
+
+def trial(result: Result, gateway, traffic, scenario, dead_allowed: int = 0) -> None:
+    """Runs a scenario against a gateway and holds the law against what it leaves behind."""
+    start = time.monotonic()
+    try:
+        asyncio.run(scenario)
+        hold(result, gateway, traffic, dead_allowed)
+    finally:
+        gateway.kill()
+    result.seconds = time.monotonic() - start
 
 
 def options(doc: str) -> argparse.Namespace:

@@ -9,11 +9,10 @@ import random
 import struct
 import sys
 import tempfile
-import time
 
 from client import BROKEN, Connection, Traffic, feature
 from gateway import Gateway
-from law import Result, hold, options, percentile_99
+from law import Result, options, percentile_99, trial
 
 BODIES = 1_000
 P99_SECONDS_MAX = 0.1
@@ -305,16 +304,11 @@ async def run(gateway: Gateway, traffic: Traffic, result: Result, seed: int) -> 
 
 def main() -> int:
     given = options(__doc__)
-    result, start = Result("R13-poison", given.seed), time.monotonic()
+    result = Result("R13-poison", given.seed)
     with tempfile.TemporaryDirectory() as folder:
         gateway = Gateway(given.binary, pathlib.Path(folder, "data"), pathlib.Path(folder, "log"))
         traffic = Traffic(gateway.port, given.seed)
-        try:
-            asyncio.run(run(gateway, traffic, result, given.seed))
-            hold(result, gateway, traffic, dead_allowed=BODIES)
-        finally:
-            gateway.kill()
-    result.seconds = time.monotonic() - start
+        trial(result, gateway, traffic, run(gateway, traffic, result, given.seed), dead_allowed=BODIES)
     return result.finish()
 
 

@@ -19,7 +19,7 @@ import time
 from client import Traffic
 from disk import Disk, leave_out
 from gateway import Gateway
-from law import Result, hold, options, whole
+from law import Result, options, trial, whole
 
 CUTS = 5
 SENDERS = 24
@@ -102,7 +102,7 @@ def main() -> int:
     given = options(__doc__)
     if (code := leave_out("R3-power")) is not None:
         return code
-    result, start = Result("R3-power", given.seed), time.monotonic()
+    result = Result("R3-power", given.seed)
     with tempfile.TemporaryDirectory() as folder, Disk(folder, DISK_MEGABYTES) as disk:
         unsynced, synced = control(disk, "OFF"), control(disk, "FULL")
         result.more = {"control_unsynced_lost": unsynced, "control_synced_lost": synced}
@@ -110,12 +110,7 @@ def main() -> int:
         result.require(synced == 0, "the rig is wrong: a writer that syncs lost rows")
         gateway = Gateway(given.binary, disk.mount_point / "data", pathlib.Path(folder, "log"))
         traffic = Traffic(gateway.port, given.seed)
-        try:
-            asyncio.run(run(disk, gateway, traffic, result, pathlib.Path(folder, "copy"), given.seed))
-            hold(result, gateway, traffic)
-        finally:
-            gateway.kill()
-    result.seconds = time.monotonic() - start
+        trial(result, gateway, traffic, run(disk, gateway, traffic, result, pathlib.Path(folder, "copy"), given.seed))
     return result.finish()
 
 
