@@ -242,7 +242,7 @@ impl Keyer {
             let fingerprint = Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref());
             return Ok(Keyed { fingerprint, aliases: Vec::new(), warnings: Vec::new() });
         }
-        self.geometry_pointer = read.geometry_pointer.clone();
+        self.geometry_pointer.clone_from(&read.geometry_pointer);
         self.finish(&read.geometry_pointer)
     }
 

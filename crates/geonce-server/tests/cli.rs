@@ -450,3 +450,26 @@ fn keys_are_the_same_with_and_without_a_gateway() {
     let made = Keyer::new(&policy()).unwrap().key(Input::json(feature("1", 13.4).as_bytes())).unwrap();
     folder.geonce(&["key", "a.json", "--config", "geonce.toml"]).expect(0, &[&made.fingerprint.text(Encoding::Base64)]);
 }
+
+#[test]
+fn the_configurations_that_the_documentation_shows_can_be_loaded() {
+    let secrets = ["DRONES_SECRET", "PARTNER_SECRET", "PARCELS_SECRET", "PORTAL_PASSWORD", "NEW", "OLD"];
+    let variables: Vec<(&str, &str)> = secrets.iter().map(|&name| (name, "d2hpc3BlciBpdCBzb2Z0bHk=")).collect();
+    let mut loaded = 0;
+    for page in ["README.md", "docs/configuration.md", "docs/signatures.md"] {
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)).unwrap();
+        for block in text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+            let example = match block {
+                // Needs files of its own.
+                fragment if fragment.starts_with("[[test]]") => continue,
+                fragment if fragment.starts_with("verify") => format!("[source.a]\n{fragment}"),
+                whole => whole.to_owned(),
+            };
+            let folder = Folder::new(&[("geonce.toml", &example)]);
+            let ran = folder.geonce_with(&["serve", "--save-config", "-"], &variables);
+            assert_eq!(ran.code, 0, "{page}: {example}\n{}", ran.err);
+            loaded += 1;
+        }
+    }
+    assert_eq!(loaded, 4);
+}
