@@ -47,6 +47,8 @@ impl Rig {
     }
 
     async fn ledger(&self) -> Ledger {
+        // Refusals are counted with the next thing that is written.
+        self.store.sweep(1, START).await.unwrap();
         let ledger = self.store.status().await.unwrap().ledgers.get("drones").copied().unwrap_or_default();
         assert_eq!(ledger.difference(), 0, "{ledger:?}");
         ledger
