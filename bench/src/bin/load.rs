@@ -1,7 +1,8 @@
 //! Sends points to a receiver over many connections, one request in flight on each, and measures the answers.
 //! One thread, plain sockets, bodies made from numbers: the same bytes for every receiver and little CPU of its own.
 //!
-//! Usage: `load ADDRESS --kind fresh|duplicates|batches [--connections 64] [--seconds 5] [--tag 1] [--features 1000]`
+//! Usage: `load ADDRESS --kind fresh|duplicates|batches [--connections 64] [--seconds 5] [--tag 1] [--features 1000]
+//! [--rate EVENTS_PER_SECOND]`
 
 use geonce::clock::Stopwatch;
 use geonce_bench::arguments::Arguments;
@@ -33,6 +34,9 @@ struct Plan {
     kind: Kind,
     tag: u64,
     next: AtomicU64,
+    began: Stopwatch,
+    /// Events per second at most; as many as are answered, if there is none.
+    rate: Option<f64>,
     over: AtomicBool,
 }
 
@@ -119,6 +123,10 @@ async fn talk(plan: Arc<Plan>) -> std::io::Result<Tally> {
             Kind::Duplicates => (plan.next.fetch_add(1, Ordering::Relaxed) % REPEATED, 1),
             Kind::Batches { features } => (plan.next.fetch_add(features, Ordering::Relaxed), features),
         };
+        if let Some(rate) = plan.rate {
+            let due = Duration::from_secs_f64(count(first) / rate);
+            tokio::time::sleep(due.saturating_sub(plan.began.elapsed())).await;
+        }
         let watch = Stopwatch::start();
         let batch = matches!(plan.kind, Kind::Batches { .. });
         let status = connection.send(plan.tag, first..first + many, batch).await?;
@@ -151,6 +159,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         kind,
         tag: arguments.value("tag", 1)?,
         next: AtomicU64::new(0),
+        began: Stopwatch::start(),
+        rate: Some(arguments.value("rate", 0.0)?).filter(|rate| *rate > 0.0),
         over: AtomicBool::new(false),
     });
     if kind == Kind::Duplicates {

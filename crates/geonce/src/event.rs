@@ -71,22 +71,42 @@ impl FromStr for EventId {
     }
 }
 
+/// Random numbers that are fetched at a time: asking the system for each costs more than the rest of an id.
+const CHANCES: usize = 32;
+
 /// Makes ids that never repeat and, within one process, only grow.
-pub struct Ids(Mutex<u128>);
+pub struct Ids(Mutex<Series>);
+
+struct Series {
+    last: u128,
+    chances: [u128; CHANCES],
+    used: usize,
+}
 
 impl Ids {
     /// A new series.
     pub fn new() -> Ids {
-        Ids(Mutex::new(0))
+        Ids(Mutex::new(Series { last: 0, chances: [0; CHANCES], used: CHANCES }))
     }
 
     /// The next id.
     pub fn next(&self, now: Timestamp) -> EventId {
-        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut series = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let time = u128::try_from(now.millis().clamp(0, (1 << 48) - 1)).unwrap_or(0) << 80;
+        let chance = series.chance();
         // A clock that stands still or goes back continues the series; a step of up to 2^32 keeps ids unguessable.
-        *last = if time > *last { time | (random() >> 49) } else { *last + 1 + (random() >> 96) };
-        EventId(*last)
+        series.last = if time > series.last { time | (chance >> 49) } else { series.last + 1 + (chance >> 96) };
+        EventId(series.last)
+    }
+}
+
+impl Series {
+    fn chance(&mut self) -> u128 {
+        if self.used == CHANCES {
+            (self.chances, self.used) = (randoms(), 0);
+        }
+        self.used += 1;
+        self.chances[self.used - 1]
     }
 }
 
@@ -96,11 +116,16 @@ impl Default for Ids {
     }
 }
 
-/// 128 random bits. The operating system's source does not fail once it has been seeded.
+/// 128 random bits.
 pub(crate) fn random() -> u128 {
-    let mut bytes = [0; 16];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => u128::from_ne_bytes(bytes),
+    randoms::<1>()[0]
+}
+
+/// Random numbers. The operating system's source does not fail once it has been seeded.
+fn randoms<const N: usize>() -> [u128; N] {
+    let mut bytes = [[0; 16]; N];
+    match getrandom::fill(bytes.as_flattened_mut()) {
+        Ok(()) => bytes.map(u128::from_ne_bytes),
         Err(error) => unreachable!("the system's random numbers: {error}"),
     }
 }

@@ -19,14 +19,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Events in one batch, unless a sink says otherwise. After a crash each of them is tried alone, so not too many.
-pub const BATCH_EVENTS_MAX: usize = 512;
+/// Events in one batch, unless a sink says otherwise. A file's transaction touches pages all over its indexes: the more
+/// events share one, the less each costs.
+pub const BATCH_EVENTS_MAX: usize = 2_048;
 
 /// Payload bytes in one batch.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// Events that are leased or settled in one go while senders wait: new events must not wait long behind them.
-pub const SLICE_EVENTS_MAX: usize = 128;
+/// Events that are leased or settled in one go: new events must not wait long behind them,
+pub const SLICE_EVENTS_MAX: usize = 512;
+
+/// least of all while many senders wait.
+pub const PRESSED_SLICE_EVENTS_MAX: usize = 128;
 
 /// How long a lease lasts before it must be extended.
 pub const LEASE: Duration = Duration::from_mins(1);

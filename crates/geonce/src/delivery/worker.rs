@@ -2,7 +2,8 @@
 
 use super::decode::Decoder;
 use super::{
-    BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL, REST, REST_MAX, SLICE_EVENTS_MAX,
+    BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL, PRESSED_SLICE_EVENTS_MAX, REST, REST_MAX,
+    SLICE_EVENTS_MAX,
 };
 use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
@@ -60,11 +61,11 @@ impl Worker<'_> {
             } else if leased.is_empty() {
                 self.wait_for_work().await;
             }
-            // One that may have killed its worker comes last, and is written alone.
+            // What may have killed its worker comes last, and is written apart.
             let suspect = leased.iter().position(|leased| leased.lapses > 0).unwrap_or(leased.len());
             let mut leased = leased;
-            let alone = leased.split_off(suspect);
-            for batch in [leased, alone].into_iter().filter(|batch| !batch.is_empty()) {
+            let suspects = leased.split_off(suspect);
+            for batch in [leased, suspects].into_iter().filter(|batch| !batch.is_empty()) {
                 self.deliver(batch).await;
                 self.give_way(worked.elapsed()).await;
             }
@@ -117,7 +118,7 @@ impl Worker<'_> {
                 Ok(slice) => slice,
                 Err(error) => return (leased, Some(error)),
             };
-            let last = slice.len() < asked;
+            let last = slice.len() < asked || slice.iter().any(|leased| leased.lapses > 0);
             bytes += slice.iter().map(|leased| leased.payload.len()).sum::<usize>();
             leased.extend(slice);
             if last {
@@ -130,9 +131,9 @@ impl Worker<'_> {
         (leased, None)
     }
 
-    /// Small slices while senders wait; a commit each is wasted where nobody does.
+    /// Small slices while senders wait; where nobody does, they would only cost commits.
     fn slice_events_max(&self) -> usize {
-        if self.delivery.pressure.is_high() { SLICE_EVENTS_MAX } else { usize::MAX }
+        if self.delivery.pressure.is_high() { PRESSED_SLICE_EVENTS_MAX } else { SLICE_EVENTS_MAX }
     }
 
     async fn wait_for_work(&mut self) {

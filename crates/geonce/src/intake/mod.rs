@@ -17,7 +17,7 @@ use bytes::Bytes;
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Keyer, Policy, Warning};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -220,23 +220,45 @@ pub enum Refused {
     Store(Error),
 }
 
-/// How many requests wait for the store at this moment. Delivery gives way while they are many.
-#[derive(Debug, Default)]
-pub struct Pressure(AtomicUsize);
+/// Whether many requests wait for the store. Delivery gives way while they do.
+#[derive(Debug)]
+pub struct Pressure {
+    waiting: AtomicUsize,
+    began: Stopwatch,
+    /// When many waited last, in milliseconds since the beginning.
+    many_at: AtomicU64,
+}
 
 /// So many requests wait in earnest: fewer share one commit anyway.
-const PRESSURE_HIGH: usize = 16;
+const WAITING_MANY: usize = 16;
+
+/// How long pressure is remembered: right after each commit nobody waits for a moment.
+const PRESSURE_MILLIS: u64 = 50;
 
 impl Pressure {
-    /// Whether many wait.
+    /// Whether many wait, or did a moment ago.
     pub fn is_high(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= PRESSURE_HIGH
+        self.millis().saturating_sub(self.many_at.load(Ordering::Relaxed)) < PRESSURE_MILLIS
     }
 
     /// One more waits, until the guard is dropped.
     fn one_more(&self) -> Waiting<'_> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MANY {
+            self.many_at.store(self.millis(), Ordering::Relaxed);
+        }
         Waiting(self)
+    }
+
+    fn millis(&self) -> u64 {
+        // Begins late enough for the zero of `many_at` to be long ago.
+        let since = self.began.elapsed().as_millis();
+        u64::try_from(since).unwrap_or(u64::MAX).saturating_add(PRESSURE_MILLIS)
+    }
+}
+
+impl Default for Pressure {
+    fn default() -> Pressure {
+        Pressure { waiting: AtomicUsize::new(0), began: Stopwatch::start(), many_at: AtomicU64::new(0) }
     }
 }
 
@@ -244,7 +266,7 @@ struct Waiting<'a>(&'a Pressure);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -213,3 +213,16 @@ fn only_ids_that_can_be_trusted_identify() {
     assert_eq!(found(&source, &unsigned, Some(&["webhook-id"])).unwrap().as_deref(), Some("x-event-id=7"));
     assert_eq!(found(&source, &HeaderMap::new(), None).unwrap_err().code, "identity_missing");
 }
+
+#[test]
+fn pressure_is_remembered_for_a_moment() {
+    let pressure = super::Pressure::default();
+    assert!(!pressure.is_high());
+    let waiting: Vec<_> = (0..super::WAITING_MANY).map(|_| pressure.one_more()).collect();
+    assert!(!pressure.is_high());
+    drop(pressure.one_more());
+    drop(waiting);
+    assert!(pressure.is_high(), "many waited just now");
+    std::thread::sleep(std::time::Duration::from_millis(super::PRESSURE_MILLIS + 1));
+    assert!(!pressure.is_high());
+}

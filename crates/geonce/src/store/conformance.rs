@@ -47,7 +47,7 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         intake::refused_events_are_counted,
         delivery::work_is_leased_oldest_first_within_limits,
         delivery::a_stale_token_settles_nothing,
-        delivery::lapsed_work_comes_alone_and_is_counted,
+        delivery::lapsed_work_comes_with_little_company_and_is_counted,
         delivery::a_retry_waits_until_its_time,
         delivery::an_event_is_done_when_all_its_sinks_are,
         delivery::an_event_is_dead_when_one_sink_is_and_the_others_are_served,

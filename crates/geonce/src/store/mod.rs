@@ -149,7 +149,7 @@ pub struct Leased {
     pub received: Timestamp,
     /// Answers of the sink so far that count as attempts.
     pub attempts: u32,
-    /// Leases of this work that lapsed. Such an event comes alone: it may be what killed its worker.
+    /// Leases of this work that lapsed: it may be what killed its worker. See [`company_max`].
     pub lapses: u32,
     /// How the payload is written.
     pub form: Form,
@@ -157,6 +157,21 @@ pub struct Leased {
     pub crs: Option<u32>,
     /// The payload.
     pub payload: Bytes,
+}
+
+/// Events of one lease that have lapsed once.
+const LAPSED_EVENTS_MAX: usize = 32;
+
+/// How many events may be leased together, by how often each has lapsed.
+///
+/// When a worker dies, hardly ever is one of its events to blame, and a batch is large. So after the first lapse a few
+/// are tried together, and after the second each alone: what kills its worker dies of it no later, and takes few along.
+pub const fn company_max(lapses: u32) -> usize {
+    match lapses {
+        0 => usize::MAX,
+        1 => LAPSED_EVENTS_MAX,
+        _ => 1,
+    }
 }
 
 /// What a worker says about an event it holds.
@@ -385,7 +400,8 @@ pub trait Store: Send + Sync {
     /// Counts events that were refused. The counts are durable soon, not on return.
     fn refuse(&self, refusals: Vec<Refusal>);
 
-    /// Hands out work that is due, oldest first. Work whose lease has lapsed before comes alone.
+    /// Hands out work that is due, oldest first. Work whose lease has lapsed comes with little company, and only with
+    /// work that has lapsed as often: see [`company_max`].
     fn lease(&self, request: LeaseRequest, now: Timestamp) -> Answer<'_, Vec<Leased>>;
 
     /// Ends leases. One answer for each, in order.

@@ -49,23 +49,35 @@ pub(super) async fn a_stale_token_settles_nothing(bench: &Bench) {
     assert_eq!(bench.ledger().await.applied, 1);
 }
 
-pub(super) async fn lapsed_work_comes_alone_and_is_counted(bench: &Bench) {
-    let lapsed = bench.fill(&["a", "b"], START).await;
-    assert_eq!(bench.lease("map", 10, START).await.len(), 2);
+pub(super) async fn lapsed_work_comes_with_little_company_and_is_counted(bench: &Bench) {
+    let names: Vec<String> = (0..40).map(|number| format!("a{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let lapsed = bench.fill(&names, START).await;
+    assert_eq!(bench.lease("map", 100, START).await.len(), 40);
     let fresh = bench.fill(&["c", "d"], at(10)).await;
     assert_eq!(ids(&bench.lease("map", 1, at(20)).await), [fresh[0]]);
     // "d" has been due for longer than the lapsed ones; it does not take one of them along.
-    assert_eq!(ids(&bench.lease("map", 10, at(70)).await), [fresh[1]]);
-    let alone = bench.lease("map", 10, at(70)).await;
-    assert_eq!((ids(&alone), alone[0].lapses, alone[0].attempts), (vec![lapsed[0]], 1, 0));
-    let retry = End::Retry { at: at(71), cause: cause(Class::Unavailable), counts: true };
-    assert_eq!(bench.settle(&alone[0].lease, retry, at(70)).await, Settled::Ok);
-    let alone = bench.lease("map", 10, at(72)).await;
-    assert_eq!((ids(&alone), alone[0].lapses), (vec![lapsed[1]], 1));
-    let again = bench.lease("map", 10, at(72)).await;
-    assert_eq!((ids(&again), again[0].lapses, again[0].attempts), (vec![lapsed[0]], 1, 1), "and alone ever after");
-    let once_more = bench.lease("map", 10, at(200)).await;
-    assert_eq!(once_more.len(), 1);
+    assert_eq!(ids(&bench.lease("map", 100, at(70)).await), [fresh[1]]);
+    let few = bench.lease("map", 100, at(70)).await;
+    assert_eq!(ids(&few), lapsed[..32]);
+    assert!(few.iter().all(|leased| (leased.lapses, leased.attempts) == (1, 0)));
+    let rest = bench.lease("map", 100, at(70)).await;
+    assert_eq!(ids(&rest), lapsed[32..]);
+    // All but two are done. Those two lapse once more, and each comes alone from then on, whatever becomes of it.
+    for leased in few.iter().chain(&rest).filter(|leased| ![lapsed[0], lapsed[1]].contains(&leased.lease.event)) {
+        assert_eq!(bench.settle(&leased.lease, APPLIED, at(70)).await, Settled::Ok);
+    }
+    let alone = |leased: &[Leased], id, lapses| assert_eq!((ids(leased), leased[0].lapses), (vec![id], lapses));
+    alone(&bench.lease("map", 100, at(200)).await, fresh[0], 1);
+    let first = bench.lease("map", 100, at(200)).await;
+    alone(&first, lapsed[0], 2);
+    let retry = End::Retry { at: at(201), cause: cause(Class::Unavailable), counts: true };
+    assert_eq!(bench.settle(&first[0].lease, retry, at(200)).await, Settled::Ok);
+    alone(&bench.lease("map", 100, at(202)).await, lapsed[1], 2);
+    alone(&bench.lease("map", 100, at(202)).await, fresh[1], 1);
+    let again = bench.lease("map", 100, at(202)).await;
+    alone(&again, lapsed[0], 2);
+    assert_eq!(again[0].attempts, 1);
 }
 
 pub(super) async fn a_retry_waits_until_its_time(bench: &Bench) {

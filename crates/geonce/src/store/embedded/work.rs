@@ -7,7 +7,7 @@ use super::group::{Group, Tally};
 use super::row::{self, Bytes16, DEAD, DONE, EventRow, NEVER, OPEN, Standing, bytes16, read_cause};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
-use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement};
+use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement, company_max};
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, params};
 
@@ -23,9 +23,9 @@ struct Due {
 }
 
 impl Due {
-    /// Work that may have killed its worker.
-    fn is_suspect(&self) -> bool {
-        self.token.is_some() || self.lapses > 0
+    /// How often its lease has lapsed, this time included.
+    fn lapses(&self) -> u32 {
+        self.lapses.saturating_add(u32::from(self.token.is_some()))
     }
 }
 
@@ -37,10 +37,10 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
     let mut bytes = 0;
     let mut token = None;
     for work in candidates {
-        if work.is_suspect() && !leased.is_empty() {
+        let lapses = work.lapses();
+        if leased.first().is_some_and(|first| first.lapses != lapses) || leased.len() >= company_max(lapses) {
             break;
         }
-        let suspect = work.is_suspect();
         let id = EventId::from_bytes(work.event);
         let (event, payload) = match load(group, id) {
             Ok(loaded) => loaded,
@@ -59,7 +59,6 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
             Some(token) => token,
             None => *token.insert(next_token(group)?),
         };
-        let lapses = work.lapses.saturating_add(u32::from(work.token.is_some()));
         let mut statement = group
             .connection
             .prepare_cached("UPDATE work SET due = ?3, token = ?4, lapses = ?5 WHERE event = ?1 AND sink = ?2")?;
@@ -82,9 +81,6 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
             crs: event.crs,
             payload,
         });
-        if suspect {
-            break;
-        }
     }
     Ok(leased)
 }

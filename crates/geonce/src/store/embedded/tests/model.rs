@@ -112,18 +112,14 @@ impl Model {
             .filter(|(_, event)| matches!(event.state, State::Ready | State::Leased) && event.due <= now)
             .collect();
         due.sort_by_key(|(id, event)| (event.due, **id));
-        let suspect = |event: &Modelled| event.token.is_some() || event.lapses > 0;
-        let mut ids = Vec::new();
-        for (id, event) in due.into_iter().take(limit) {
-            if suspect(event) && !ids.is_empty() {
-                break;
-            }
-            ids.push(*id);
-            if suspect(event) {
-                break;
-            }
-        }
-        ids
+        let lapses = |event: &Modelled| event.lapses + u32::from(event.token.is_some());
+        let Some(first) = due.first().map(|(_, event)| lapses(event)) else { return Vec::new() };
+        let company = match first {
+            0 => limit,
+            1 => limit.min(32),
+            _ => 1,
+        };
+        due.iter().take(company).take_while(|(_, event)| lapses(event) == first).map(|(id, _)| **id).collect()
     }
 
     fn settle(&mut self, lease: &Lease, end: &End, now: Timestamp) -> Settled {
