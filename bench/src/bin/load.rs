@@ -135,6 +135,8 @@ async fn talk(plan: Arc<Plan>) -> std::io::Result<Tally> {
             tally.latencies.add(watch.elapsed());
         } else {
             tokio::time::sleep(REFUSED_PAUSE).await;
+            // A receiver that has not read the body cannot go on with the connection.
+            connection = Connection::open(&plan.address).await?;
         }
     }
     Ok(tally)
