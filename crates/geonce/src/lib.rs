@@ -9,6 +9,7 @@ pub mod delivery;
 pub mod error;
 pub mod event;
 pub mod intake;
+mod postgres;
 pub mod retry;
 pub mod signature;
 pub mod sink;
