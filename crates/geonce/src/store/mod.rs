@@ -4,6 +4,7 @@
 
 pub mod conformance;
 mod embedded;
+pub mod spill;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -367,6 +368,23 @@ pub struct Status {
     pub keys: u64,
     /// Bytes on disk.
     pub bytes: u64,
+    /// Of them, bytes that are free to be used again.
+    pub bytes_free: u64,
+    /// What waits in a local journal, where there is one.
+    pub spilled: Option<Spilled>,
+}
+
+/// How a journal before a store is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spilled {
+    /// Whether the store is down. The books are then those of before, and what was kept since.
+    pub down: bool,
+    /// Events that wait in the journal.
+    pub waiting: u64,
+    /// Bytes that the journal uses,
+    pub bytes: u64,
+    /// and may use.
+    pub bytes_max: u64,
 }
 
 /// An event that was refused: counted, not recorded.

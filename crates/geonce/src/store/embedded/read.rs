@@ -278,7 +278,12 @@ pub(super) fn status(connection: &Connection, place: &Place) -> Attempt<Status> 
     ]);
     status.oldest_waiting = if waiting > 0 { oldest_waiting(connection)? } else { None };
     let size = |file| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
-    status.bytes = size(place.file.clone()) + size(place.log());
+    let log_bytes = size(place.log());
+    status.bytes = size(place.file.clone()) + log_bytes;
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let free_bytes = pragma("freelist_count")?.saturating_mul(pragma("page_size")?);
+    // The log is only ever passed through.
+    status.bytes_free = u64::try_from(free_bytes).unwrap_or(0) + log_bytes;
     Ok(status)
 }
 
