@@ -130,7 +130,7 @@ class Run:
         config = data / "geonce.toml"
         config.write_text(
             f'[sink.away]\nurl = "http://127.0.0.1:{free_port()}/"\nallow = ["127.0.0.1/32"]\n'
-            '[source.default]\nsink = ["away"]\n'
+            '[source.default]\nallow_unsigned = true\nsink = "away"\n'
         )
         words = ["serve", "--config", str(config), "--listen", f"127.0.0.1:{port}", "--data", str(data)]
         return Server([[str(self.release / "geonce"), *words]], port)

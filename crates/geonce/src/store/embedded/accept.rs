@@ -151,7 +151,8 @@ fn record(
     let cause_text = cause.map(row::write_cause);
     for sink in sinks.iter() {
         let sink = group.sink(sink)?;
-        group.inserts()?.work.execute(params![event.id.to_bytes(), sink, due, cause_text])?;
+        let mark = row::Task { cause: cause_text.clone(), ..row::Task::default() }.mark(event.id, sink);
+        group.inserts()?.work.execute(params![event.id.to_bytes(), sink, due, cause_text, mark])?;
     }
     group.count(source, Tally::Received, 1);
     group.count(source, Tally::Keys, 1 + row::number(aliases.len()));

@@ -3,7 +3,7 @@
 use super::failure::{Attempt, Failure};
 use super::group::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES};
 use super::read::{counters, ledger_fields};
-use super::row::{DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, number};
+use super::row::{DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, Task, number};
 use super::work::payload;
 use crate::store::Ledger;
 use rusqlite::{Connection, params};
@@ -101,9 +101,11 @@ fn record(connection: &Connection, event: &EventRow, findings: &mut Findings) ->
     let id = event.id;
     payload(connection, event)?;
     let (mut open, mut dead) = (0, 0);
-    let mut statement = connection.prepare_cached("SELECT due FROM work WHERE event = ?1")?;
+    let mut statement =
+        connection.prepare_cached("SELECT due, sink, attempts, lapses, cause, mark FROM work WHERE event = ?1")?;
     let mut rows = statement.query([id.to_bytes()])?;
     while let Some(row) = rows.next()? {
+        Task::read(row, id, row.get(1)?, 2)?;
         match row.get::<_, i64>(0)? {
             NEVER => dead += 1,
             due if due > event.received.millis().saturating_add(DUE_MILLIS_MAX) => {
@@ -140,11 +142,15 @@ fn work(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
     Ok(())
 }
 
-/// Every key of every event must be claimed for it; each segment must hold as many keys as it says.
+/// Every key of every event must be claimed for it, where a gateway looks: what is in a complete segment is not looked for
+/// in the log, though the log may not be trimmed yet.
 fn claims(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
     // A temporary index of the log would be a write: the log is short enough to be held.
     let mut log: HashMap<[u8; 16], [u8; 16]> = HashMap::new();
-    let mut statement = connection.prepare("SELECT key, event FROM claim ORDER BY seq")?;
+    let mut statement = connection.prepare(
+        "SELECT key, event FROM claim \
+         WHERE NOT EXISTS (SELECT 1 FROM segment WHERE ready = 1 AND last_seq >= claim.seq) ORDER BY seq",
+    )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         log.insert(row.get(0)?, row.get(1)?);
@@ -152,7 +158,7 @@ fn claims(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
     let mut statement = connection.prepare(&format!("SELECT {EVENT_COLUMNS} FROM event e"))?;
     let mut find = connection.prepare(
         "SELECT 1 FROM segment CROSS JOIN sealed ON sealed.segment = segment.number AND sealed.key = ?1 \
-         WHERE sealed.event = ?2",
+         WHERE segment.ready = 1 AND sealed.event = ?2",
     )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {

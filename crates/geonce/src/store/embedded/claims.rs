@@ -367,14 +367,30 @@ fn resume(
     map: KeyMap,
     wake: &Wake,
 ) -> Attempt<Sealing> {
-    let copied: i64 =
-        connection.query_row("SELECT count(*) FROM sealed WHERE segment = ?1", [number], |row| row.get(0))?;
-    let copied = usize::try_from(copied).map_err(|_| damaged("a segment with a negative count"))?;
-    if copied > map.len() {
-        return Err(damaged("a segment with keys that are not in the log"));
-    }
     // The log is what it was, and so is the order of its keys: the first ones are those that are copied.
+    let copied = copied_keys(connection, number, &map)?;
+    if copied.is_none() {
+        tracing::warn!(segment = number, "a copy of keys is damaged; it is made again from the log");
+        connection.execute("DELETE FROM sealed WHERE segment = ?1", [number])?;
+    }
+    let copied = copied.unwrap_or(0);
     Ok(Sealing { number, begun, last_seq, keys: Keys::of(map, wake), copied })
+}
+
+/// How many keys of `map` are in a segment; `None` if what is there are not the first of them.
+fn copied_keys(connection: &Connection, segment: i64, map: &KeyMap) -> Attempt<Option<usize>> {
+    let mut statement = connection.prepare("SELECT key, event FROM sealed WHERE segment = ?1 ORDER BY key")?;
+    let mut rows = statement.query([segment])?;
+    let (mut copied, mut last) = (0, None);
+    while let Some(row) = rows.next()? {
+        let (key, event) = (Key(bytes16(row, 0)?), bytes16(row, 1)?);
+        if map.get(&key) != Some(&event) {
+            return Ok(None);
+        }
+        (copied, last) = (copied + 1, Some(key));
+    }
+    let first = map.keys().filter(|&&key| last.is_some_and(|last| key <= last)).count();
+    Ok((first == copied).then_some(copied))
 }
 
 fn begin(connection: &Connection, last_seq: i64, now: i64) -> Attempt<Step> {

@@ -155,7 +155,7 @@ impl<'a> Group<'a> {
                 )?,
                 body: prepare("INSERT INTO body(payload, sum) VALUES (?1, ?2)")?,
                 claim: prepare("INSERT INTO claim(seq, key, event) VALUES (?1, ?2, ?3)")?,
-                work: prepare("INSERT OR IGNORE INTO work(event, sink, due, cause) VALUES (?1, ?2, ?3, ?4)")?,
+                work: prepare("INSERT OR IGNORE INTO work(event, sink, due, cause, mark) VALUES (?1, ?2, ?3, ?4, ?5)")?,
             });
         }
         self.inserts.as_mut().ok_or_else(|| damaged("the statements are not there"))

@@ -3,7 +3,7 @@
 use super::claims::{Key, find_on_disk};
 use super::failure::{Attempt, damaged};
 use super::group::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, find_event};
-use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, Names, OPEN, bytes16, read_cause};
+use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, Names, OPEN, Task, bytes16};
 use super::schema::{Place, Purpose};
 use super::select::matches;
 use super::work::payload;
@@ -166,8 +166,9 @@ fn record(
         return Ok(None);
     }
     let mut work = Vec::new();
-    let mut statement = connection
-        .prepare_cached("SELECT sink, due, token, attempts, lapses, cause FROM work WHERE event = ?1 ORDER BY sink")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT sink, due, token, attempts, lapses, cause, mark FROM work WHERE event = ?1 ORDER BY sink",
+    )?;
     let mut rows = statement.query([event.id.to_bytes()])?;
     while let Some(row) = rows.next()? {
         let (sink, due) = (row.get(0)?, row.get(1)?);
@@ -176,13 +177,14 @@ fn record(
             (_, Some(_)) => State::Leased,
             (_, None) => State::Ready,
         };
+        let task = Task::read(row, event.id, sink, 3)?;
         work.push(Work {
             sink: sinks.name(sink).ok_or_else(|| unnamed(sink))?,
             state,
             due: Timestamp::from_millis(due),
-            attempts: row.get(3)?,
-            lapses: row.get(4)?,
-            cause: read_cause(row.get_ref(5)?)?,
+            attempts: task.attempts,
+            lapses: task.lapses,
+            cause: task.cause()?,
         });
     }
     let state = match event.standing.state {

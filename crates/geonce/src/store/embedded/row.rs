@@ -130,6 +130,42 @@ impl EventRow {
     }
 }
 
+/// What is known of an event's work at a sink, beside when it is due and who holds it: those are indexed, and an index
+/// that does not fit its table is noticed.
+#[derive(Default)]
+pub(super) struct Task {
+    pub(super) attempts: u32,
+    pub(super) lapses: u32,
+    pub(super) cause: Option<String>,
+}
+
+impl Task {
+    /// The checksum over it.
+    pub(super) fn mark(&self, event: EventId, sink: i64) -> i64 {
+        let mut sum = Sum::new();
+        sum.add(&event.to_bytes());
+        for word in [sink.cast_unsigned(), self.attempts.into(), self.lapses.into()] {
+            sum.word(word);
+        }
+        sum.add(self.cause.as_deref().unwrap_or_default().as_bytes());
+        sum.finish()
+    }
+
+    /// Reads it from the columns `attempts`, `lapses`, `cause` and `mark`, of which `first` is the first.
+    pub(super) fn read(row: &Row<'_>, event: EventId, sink: i64, first: usize) -> Attempt<Task> {
+        let task = Task { attempts: row.get(first)?, lapses: row.get(first + 1)?, cause: row.get(first + 2)? };
+        if task.mark(event, sink) != row.get::<_, i64>(first + 3)? {
+            return Err(damaged(format!("the work of {event} does not match its checksum")));
+        }
+        Ok(task)
+    }
+
+    /// What went wrong last.
+    pub(super) fn cause(&self) -> Attempt<Option<Cause>> {
+        self.cause.as_deref().map(cause_from).transpose()
+    }
+}
+
 /// Bytes, or none where there is nothing.
 pub(super) fn optional_blob(value: ValueRef<'_>) -> Attempt<&[u8]> {
     match value {
@@ -276,18 +312,6 @@ pub(super) fn outcome_from(number: i64) -> Attempt<Outcome> {
 /// What a cause looks like in its column: a JSON array of class, code, pointer, message.
 pub(super) fn write_cause(cause: &Cause) -> String {
     serde_json::json!([cause.class.as_str(), cause.code, cause.pointer, cause.message]).to_string()
-}
-
-/// Reads a cause back.
-pub(super) fn read_cause(value: ValueRef<'_>) -> Attempt<Option<Cause>> {
-    match value {
-        ValueRef::Null => Ok(None),
-        ValueRef::Text(text) => {
-            let text = std::str::from_utf8(text).map_err(|_| damaged("a cause that is no text"))?;
-            cause_from(text).map(Some)
-        }
-        _ => Err(damaged("a cause that is no text")),
-    }
 }
 
 fn cause_from(text: &str) -> Attempt<Cause> {

@@ -4,7 +4,7 @@
 
 use super::failure::{Attempt, Failure, damaged};
 use super::group::{Group, Tally};
-use super::row::{self, Bytes16, DEAD, DONE, EventRow, NEVER, OPEN, Standing, bytes16, read_cause};
+use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN, Standing, Task, bytes16};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
 use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement, company_max};
@@ -16,17 +16,10 @@ const LEASE_EVENTS_MAX: usize = 4_096;
 
 /// Work in the queue.
 struct Due {
-    event: Bytes16,
+    event: EventId,
     token: Option<i64>,
-    attempts: u32,
-    lapses: u32,
-}
-
-impl Due {
-    /// How often its lease has lapsed, this time included.
-    fn lapses(&self) -> u32 {
-        self.lapses.saturating_add(u32::from(self.token.is_some()))
-    }
+    /// What is known of it, where that can be read.
+    task: Attempt<Task>,
 }
 
 /// Hands out work.
@@ -36,13 +29,9 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
     let mut leased: Vec<Leased> = Vec::new();
     let mut bytes = 0;
     let mut token = None;
-    for work in candidates {
-        let lapses = work.lapses();
-        if leased.first().is_some_and(|first| first.lapses != lapses) || leased.len() >= company_max(lapses) {
-            break;
-        }
-        let id = EventId::from_bytes(work.event);
-        let (event, payload) = match load(group, id) {
+    for Due { event: id, token: held, task } in candidates {
+        let loaded = task.and_then(|task| load(group, id).map(|(event, payload)| (task, event, payload)));
+        let (mut task, event, payload) = match loaded {
             Ok(loaded) => loaded,
             // One damaged record must not stop the queue.
             Err(Failure::Damaged(what)) => {
@@ -51,6 +40,10 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
             }
             Err(failure) => return Err(failure),
         };
+        let lapses = task.lapses.saturating_add(u32::from(held.is_some()));
+        if leased.first().is_some_and(|first| first.lapses != lapses) || leased.len() >= company_max(lapses) {
+            break;
+        }
         bytes += payload.len();
         if bytes > request.bytes_max && !leased.is_empty() {
             break;
@@ -59,23 +52,23 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
             Some(token) => token,
             None => *token.insert(next_token(group)?),
         };
-        let mut statement = group
-            .connection
-            .prepare_cached("UPDATE work SET due = ?3, token = ?4, lapses = ?5 WHERE event = ?1 AND sink = ?2")?;
-        statement.execute(params![
-            work.event,
-            sink,
-            now.plus(request.duration).millis().min(NEVER - 1),
-            token,
-            lapses
-        ])?;
+        let until = now.plus(request.duration).millis().min(NEVER - 1);
+        if task.lapses == lapses {
+            let mut statement = group
+                .connection
+                .prepare_cached("UPDATE work SET due = ?3, token = ?4 WHERE event = ?1 AND sink = ?2")?;
+            statement.execute(params![id.to_bytes(), sink, until, token])?;
+        } else {
+            task.lapses = lapses;
+            set_task(group, id, sink, until, Some(token), &task)?;
+        }
         leased.push(Leased {
             lease: Lease { event: id, sink: request.sink.clone(), token: token.cast_unsigned() },
             source: group.source_name(event.source)?,
             key: event.digests[0],
             content: event.content,
             received: event.received,
-            attempts: work.attempts,
+            attempts: task.attempts,
             lapses,
             form: event.form,
             crs: event.crs,
@@ -87,14 +80,14 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
 
 fn due(group: &Group<'_>, sink: i64, limit: usize, now: Timestamp) -> Attempt<Vec<Due>> {
     let mut statement = group.connection.prepare_cached(
-        "SELECT event, token, attempts, lapses FROM work INDEXED BY queue WHERE sink = ?1 AND due <= ?2 \
-         ORDER BY due LIMIT ?3",
+        "SELECT event, token, attempts, lapses, cause, mark FROM work INDEXED BY queue \
+         WHERE sink = ?1 AND due <= ?2 ORDER BY due LIMIT ?3",
     )?;
     let mut rows = statement.query(params![sink, now.millis().min(NEVER - 1), row::number(limit)])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let work = Due { event: bytes16(row, 0)?, token: row.get(1)?, attempts: row.get(2)?, lapses: row.get(3)? };
-        found.push(work);
+        let event = EventId::from_bytes(bytes16(row, 0)?);
+        found.push(Due { event, token: row.get(1)?, task: Task::read(row, event, sink, 2) });
     }
     Ok(found)
 }
@@ -124,7 +117,9 @@ pub(super) fn payload(connection: &rusqlite::Connection, event: &EventRow) -> At
 fn bury(group: &mut Group<'_>, id: EventId, sink: i64, what: &str, now: Timestamp) -> Attempt<()> {
     let cause = Cause::new(Class::Internal, "damaged", what);
     tracing::error!(event = %id, "{what}");
-    mark_dead(group, id.to_bytes(), sink, &cause)?;
+    // What it was cannot be trusted: it begins anew.
+    let task = Task { cause: Some(row::write_cause(&cause)), ..Task::default() };
+    set_task(group, id, sink, NEVER, None, &task)?;
     // Where the record cannot be read at all, an audit tells.
     match group.standing(id) {
         Ok(Some((source, standing))) if standing.state == OPEN => resolve(group, id, source, standing, None, now),
@@ -147,30 +142,28 @@ pub(super) fn settle(group: &mut Group<'_>, settlements: &[Settlement], now: Tim
 fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) -> Attempt<Settled> {
     let lease = &settlement.lease;
     let sink = group.sink(&lease.sink)?;
-    let event = lease.event.to_bytes();
     let outcome = match &settlement.end {
         End::Done(outcome) => {
             // The usual end, so finding out whether the lease is held and ending it are one.
             let mut statement =
                 group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2 AND token = ?3")?;
-            if statement.execute(params![event, sink, lease.token.cast_signed()])? == 0 {
+            if statement.execute(params![lease.event.to_bytes(), sink, lease.token.cast_signed()])? == 0 {
                 return Ok(Settled::LeaseLost);
             }
             Some(*outcome)
         }
-        _ if !holds(group, lease, sink)? => return Ok(Settled::LeaseLost),
-        End::Retry { at, cause, counts } => {
-            let mut statement = group.connection.prepare_cached(
-                "UPDATE work SET due = ?3, token = NULL, attempts = attempts + ?4, cause = ?5 \
-                 WHERE event = ?1 AND sink = ?2",
-            )?;
-            let at = at.millis().min(NEVER - 1);
-            statement.execute(params![event, sink, at, i64::from(*counts), row::write_cause(cause)])?;
-            group.effects.changed = true;
-            return Ok(Settled::Ok);
-        }
-        End::Dead(cause) => {
-            mark_dead(group, event, sink, cause)?;
+        End::Retry { cause, .. } | End::Dead(cause) => {
+            let Some(mut task) = held_task(group, lease, sink)? else {
+                return Ok(Settled::LeaseLost);
+            };
+            task.cause = Some(row::write_cause(cause));
+            if let End::Retry { at, counts, .. } = &settlement.end {
+                task.attempts = task.attempts.saturating_add(u32::from(*counts));
+                set_task(group, lease.event, sink, at.millis().min(NEVER - 1), None, &task)?;
+                group.effects.changed = true;
+                return Ok(Settled::Ok);
+            }
+            set_task(group, lease.event, sink, NEVER, None, &task)?;
             None
         }
     };
@@ -184,19 +177,24 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
     Ok(Settled::Ok)
 }
 
-/// Whether the lease is still the one that was given.
-fn holds(group: &Group<'_>, lease: &Lease, sink: i64) -> Attempt<bool> {
-    let mut statement = group.connection.prepare_cached("SELECT token FROM work WHERE event = ?1 AND sink = ?2")?;
-    let token: Option<Option<i64>> =
-        statement.query_row(params![lease.event.to_bytes(), sink], |row| row.get(0)).optional()?;
-    Ok(token.flatten() == Some(lease.token.cast_signed()))
+/// The work that a lease is for, if the lease is still the one that was given.
+fn held_task(group: &Group<'_>, lease: &Lease, sink: i64) -> Attempt<Option<Task>> {
+    let mut statement = group.connection.prepare_cached(
+        "SELECT attempts, lapses, cause, mark FROM work WHERE event = ?1 AND sink = ?2 AND token = ?3",
+    )?;
+    let mut rows = statement.query(params![lease.event.to_bytes(), sink, lease.token.cast_signed()])?;
+    rows.next()?.map(|row| Task::read(row, lease.event, sink, 0)).transpose()
 }
 
-fn mark_dead(group: &Group<'_>, event: Bytes16, sink: i64, cause: &Cause) -> Attempt<()> {
-    let mut statement = group
-        .connection
-        .prepare_cached("UPDATE work SET due = ?3, token = NULL, cause = ?4 WHERE event = ?1 AND sink = ?2")?;
-    statement.execute(params![event, sink, NEVER, row::write_cause(cause)])?;
+/// Writes work anew.
+fn set_task(group: &Group<'_>, event: EventId, sink: i64, due: i64, token: Option<i64>, task: &Task) -> Attempt<()> {
+    let mut statement = group.connection.prepare_cached(
+        "UPDATE work SET due = ?3, token = ?4, attempts = ?5, lapses = ?6, cause = ?7, mark = ?8 \
+         WHERE event = ?1 AND sink = ?2",
+    )?;
+    let Task { attempts, lapses, cause } = task;
+    let mark = task.mark(event, sink);
+    statement.execute(params![event.to_bytes(), sink, due, token, attempts, lapses, cause, mark])?;
     Ok(())
 }
 
@@ -217,7 +215,7 @@ fn resolve(
         (Some(_), Some(_)) => earlier,
     };
     standing.outcome = outcome.map(row::outcome_number);
-    let (open, dead_cause) = remaining(group, id.to_bytes())?;
+    let (open, dead_cause) = remaining(group, id)?;
     if open {
         return group.stand(id, &standing);
     }
@@ -242,16 +240,19 @@ fn resolve(
 
 /// Whether some work of an event is ready or leased; and, of the dead work, the cause that stands for the event: one
 /// that time does not mend comes first.
-fn remaining(group: &Group<'_>, event: Bytes16) -> Attempt<(bool, Option<Cause>)> {
-    let mut statement = group.connection.prepare_cached("SELECT due, cause FROM work WHERE event = ?1")?;
-    let mut rows = statement.query([event])?;
+fn remaining(group: &Group<'_>, event: EventId) -> Attempt<(bool, Option<Cause>)> {
+    let mut statement = group
+        .connection
+        .prepare_cached("SELECT due, sink, attempts, lapses, cause, mark FROM work WHERE event = ?1")?;
+    let mut rows = statement.query([event.to_bytes()])?;
     let (mut open, mut dead): (bool, Option<Cause>) = (false, None);
     while let Some(row) = rows.next()? {
         if row.get::<_, i64>(0)? != NEVER {
             open = true;
             continue;
         }
-        let cause = read_cause(row.get_ref(1)?)?.ok_or_else(|| damaged("dead work without a cause"))?;
+        let task = Task::read(row, event, row.get(1)?, 2)?;
+        let cause = task.cause()?.ok_or_else(|| damaged("dead work without a cause"))?;
         if dead.as_ref().is_none_or(|known| known.class.is_transient() && !cause.class.is_transient()) {
             dead = Some(cause);
         }
@@ -281,11 +282,22 @@ pub(super) fn revive(
     standing: &mut Standing,
     now: Timestamp,
 ) -> Attempt<bool> {
-    let mut statement = group.connection.prepare_cached(
-        "UPDATE work SET due = ?2, token = NULL, attempts = 0, lapses = 0 WHERE event = ?1 AND due = ?3",
-    )?;
-    if statement.execute(params![event.id.to_bytes(), now.millis(), NEVER])? == 0 {
+    let mut statement = group
+        .connection
+        .prepare_cached("SELECT sink, attempts, lapses, cause, mark FROM work WHERE event = ?1 AND due = ?2")?;
+    let mut rows = statement.query(params![event.id.to_bytes(), NEVER])?;
+    let mut dead = Vec::new();
+    while let Some(row) = rows.next()? {
+        let sink = row.get(0)?;
+        let Task { cause, .. } = Task::read(row, event.id, sink, 1)?;
+        dead.push((sink, Task { cause, ..Task::default() }));
+    }
+    drop(rows);
+    if dead.is_empty() {
         return Ok(false);
+    }
+    for (sink, task) in dead {
+        set_task(group, event.id, sink, now.millis(), None, &task)?;
     }
     (standing.state, standing.settled, standing.cause) = (OPEN, None, None);
     group.count_dead(event.source, event.cause.as_ref(), -1)?;
