@@ -80,7 +80,8 @@ impl Rig {
             }
             Ok(Arc::new(Switched { inner: Arc::clone(&inner), off: Arc::clone(&switch) }))
         });
-        let clock = Arc::new(ManualClock::new(START));
+        // Later than everything the tests send.
+        let clock = Arc::new(ManualClock::new(at(100)));
         let spill = open(opener, &folder.join("spill.db"), bytes_max, clock).unwrap();
         Rig { off, main, bench: Bench::new(spill) }
     }
