@@ -187,12 +187,18 @@ impl Pool {
             .recycle_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
-        Ok(Pool { inner, shown: address.shown.as_str().into(), settings: settings(None).into() })
+        Ok(Pool { inner, shown: address.shown.as_str().into(), settings: settings().into() })
     }
 
     /// The same connections, whose transactions look for tables in `schema`.
     pub(crate) fn within(self, schema: &str) -> Pool {
-        Pool { settings: settings(Some(schema)).into(), ..self }
+        self.with("search_path", &quoted(schema))
+    }
+
+    /// The same connections, whose transactions set this for themselves.
+    pub(crate) fn with(self, name: &str, value: &str) -> Pool {
+        let settings = format!("{}, set_config({}, {}, true)", self.settings, literal(name), literal(value));
+        Pool { settings: settings.into(), ..self }
     }
 
     /// A connection for single statements.
@@ -239,7 +245,7 @@ impl Pool {
 /// The server's clock in milliseconds.
 const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-fn settings(schema: Option<&str>) -> String {
+fn settings() -> String {
     let mut text = String::new();
     for (name, millis) in [
         ("statement_timeout", STATEMENT_MILLIS_MAX),
@@ -248,9 +254,6 @@ fn settings(schema: Option<&str>) -> String {
     ] {
         let separator = if text.is_empty() { "" } else { ", " };
         text += &format!("{separator}set_config('{name}', '{millis}', true)");
-    }
-    if let Some(schema) = schema {
-        text += &format!(", set_config('search_path', {}, true)", literal(&quoted(schema)));
     }
     text
 }

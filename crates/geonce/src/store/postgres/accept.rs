@@ -99,7 +99,8 @@ async fn look_up(session: &Session, known: &mut Known, mut wanted: BTreeMap<Byte
             return Ok(());
         }
         let keys: Vec<Uuid> = wanted.keys().map(|&key| Uuid(key)).collect();
-        let text = "SELECT key, event FROM claim WHERE key = ANY($1)";
+        // As a join each key is looked for in its own part only.
+        let text = "SELECT c.key, c.event FROM unnest($1::uuid[]) AS t(k) JOIN claim c ON c.key = t.k";
         let rows = session.query(text, &[(&keys, Type::UUID_ARRAY)]).await?;
         let claims: Vec<(Uuid, Uuid)> =
             rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Attempt<_>>()?;
@@ -116,7 +117,7 @@ async fn look_up(session: &Session, known: &mut Known, mut wanted: BTreeMap<Byte
         }
         // A claim whose event is gone is free.
         if !stray.0.is_empty() {
-            let text = "DELETE FROM claim WHERE key = ANY($1) AND event = ANY($2)";
+            let text = "DELETE FROM claim c USING unnest($1::uuid[], $2::uuid[]) AS t(k, e) WHERE c.key = t.k AND c.event = t.e";
             let both: [Parameter<'_>; 2] = [(&stray.0, Type::UUID_ARRAY), (&stray.1, Type::UUID_ARRAY)];
             session.execute(text, &both).await?;
         }
@@ -166,7 +167,8 @@ async fn correct_claims(session: &Session, known: &Known, plan: &Plan<'_>) -> At
         }
     }
     if !unused.is_empty() {
-        session.execute("DELETE FROM claim WHERE key = ANY($1)", &[(&unused, Type::UUID_ARRAY)]).await?;
+        let text = "DELETE FROM claim c USING unnest($1::uuid[]) AS t(k) WHERE c.key = t.k";
+        session.execute(text, &[(&unused, Type::UUID_ARRAY)]).await?;
     }
     if !others.is_empty() {
         let text = "UPDATE claim SET event = t.e FROM unnest($1::uuid[], $2::uuid[]) AS t(k, e) WHERE claim.key = t.k";

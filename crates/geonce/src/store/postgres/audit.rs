@@ -82,7 +82,7 @@ async fn page(session: &Session, after: Uuid, findings: &mut Findings) -> Attemp
     }
     let ids: Vec<Uuid> = events.iter().map(|event| event.id.into()).collect();
     let mut work = work(session, &ids).await?;
-    let text = "SELECT event FROM body WHERE event = ANY($1)";
+    let text = "SELECT b.event FROM unnest($1::uuid[]) AS t(e) JOIN body b ON b.event = t.e";
     let bodies = session.query(text, &[(&ids, Type::UUID_ARRAY)]).await?;
     let bodies: HashSet<Uuid> = bodies.iter().map(|row| get(row, 0)).collect::<Attempt<_>>()?;
     for event in &events {
@@ -124,7 +124,7 @@ fn check(event: &EventRow, work: &[Work], has_body: bool, findings: &mut Finding
 async fn check_claims(session: &Session, events: &[EventRow], findings: &mut Findings) -> Attempt<()> {
     let keys: Vec<Uuid> =
         events.iter().flat_map(|event| event.digests.iter().map(|fingerprint| Uuid(fingerprint.key()))).collect();
-    let text = "SELECT key, event FROM claim WHERE key = ANY($1)";
+    let text = "SELECT c.key, c.event FROM unnest($1::uuid[]) AS t(k) JOIN claim c ON c.key = t.k";
     let rows = session.query(text, &[(&keys, Type::UUID_ARRAY)]).await?;
     let claims: HashMap<Uuid, Uuid> =
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Attempt<_>>()?;

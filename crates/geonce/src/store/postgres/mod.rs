@@ -43,6 +43,11 @@ const CONNECTIONS_MAX: usize = 8;
 /// Threads that talk to the server. They are the store's own: callers may come from any runtime, or go.
 const THREADS: usize = 2;
 
+/// Ways to run a statement that the server must not choose. Every statement here asks for a few rows by an index. What the
+/// server believes about tables that grew from nothing a minute ago makes it read them whole, and a queue then becomes
+/// slower the longer it is.
+const UNWANTED_PLANS: [&str; 4] = ["enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"];
+
 /// Runs a transaction until it is committed or trying again is of no use.
 macro_rules! transaction {
     ($pool:expr, $tries:ident, $session:ident => $work:expr) => {
@@ -172,6 +177,7 @@ impl Postgres {
         let handle = runtime.handle().clone();
         let threads = Threads(Some(runtime));
         let pool = Pool::new(&address, CONNECTIONS_MAX)?.within(&schema);
+        let pool = UNWANTED_PLANS.iter().fold(pool, |pool, plan| pool.with(plan, "off"));
         let (reply, answer) = std::sync::mpsc::channel();
         let preparing = (pool.clone(), schema.clone(), options.clone());
         handle.spawn(async move {

@@ -156,16 +156,20 @@ async fn forget(session: &Session, events: &[EventRow], counts: &mut Counts) -> 
         return Ok(0);
     }
     let ids: Vec<Uuid> = events.iter().map(|event| event.id.into()).collect();
-    let mut keys: Vec<Uuid> =
-        events.iter().flat_map(|event| event.digests.iter().map(|fingerprint| Uuid(fingerprint.key()))).collect();
-    keys.sort_unstable();
+    let keyed: Vec<(Uuid, Uuid)> = events
+        .iter()
+        .flat_map(|event| event.digests.iter().map(|fingerprint| (Uuid(fingerprint.key()), event.id.into())))
+        .collect();
+    let (keys, owners): (Vec<Uuid>, Vec<Uuid>) = keyed.into_iter().unzip();
     let (by_id, by_key): ([Parameter<'_>; 1], [Parameter<'_>; 2]) =
-        ([(&ids, Type::UUID_ARRAY)], [(&keys, Type::UUID_ARRAY), (&ids, Type::UUID_ARRAY)]);
+        ([(&ids, Type::UUID_ARRAY)], [(&keys, Type::UUID_ARRAY), (&owners, Type::UUID_ARRAY)]);
+    let claims =
+        "DELETE FROM claim c USING unnest($1::uuid[], $2::uuid[]) AS t(k, e) WHERE c.key = t.k AND c.event = t.e";
     let (event, body, work, claim) = tokio::join!(
         session.execute("DELETE FROM event WHERE id = ANY($1)", &by_id),
-        session.execute("DELETE FROM body WHERE event = ANY($1)", &by_id),
+        session.execute("DELETE FROM body b USING unnest($1::uuid[]) AS t(e) WHERE b.event = t.e", &by_id),
         session.execute("DELETE FROM work WHERE event = ANY($1)", &by_id),
-        session.execute("DELETE FROM claim WHERE key = ANY($1) AND event = ANY($2)", &by_key),
+        session.execute(claims, &by_key),
     );
     event.and(body).and(work).and(claim)?;
     for event in events {

@@ -95,10 +95,11 @@ async fn take(session: &Session, request: &LeaseRequest, due: &[Due], now: Times
     let (sink, until) = (&*request.sink, now.plus(request.duration).millis().min(NEVER - 1));
     let rows = session.query("SELECT nextval('token')", &[]).await?;
     let token: i64 = get(rows.first().ok_or_else(|| damaged("there is no token"))?, 0)?;
-    let text = "UPDATE work SET due = $3, token = $4, lapses = lapses + CASE WHEN token IS NULL THEN 0 ELSE 1 END \
-                WHERE event = ANY($1) AND sink = $2";
+    let sinks = vec![sink; events.len()];
+    let text = "UPDATE work w SET due = $3, token = $4, lapses = w.lapses + CASE WHEN w.token IS NULL THEN 0 ELSE 1 END \
+                FROM unnest($1::uuid[], $2::text[]) AS t(e, s) WHERE w.event = t.e AND w.sink = t.s";
     let parameters: [Parameter<'_>; 4] =
-        [(&events, Type::UUID_ARRAY), (&sink, Type::TEXT), (&until, Type::INT8), (&token, Type::INT8)];
+        [(&events, Type::UUID_ARRAY), (&sinks, Type::TEXT_ARRAY), (&until, Type::INT8), (&token, Type::INT8)];
     session.execute(text, &parameters).await?;
     Ok(Given { token, until })
 }
@@ -155,7 +156,7 @@ async fn hand_out(
 
 /// The payloads that are kept of these events.
 pub(super) async fn payloads(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Bytes>> {
-    let text = "SELECT event, payload FROM body WHERE event = ANY($1)";
+    let text = "SELECT b.event, b.payload FROM unnest($1::uuid[]) AS t(e) JOIN body b ON b.event = t.e";
     let rows = session.query(text, &[(&ids, Type::UUID_ARRAY)]).await?;
     rows.iter().map(|row| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?.into()))).collect()
 }
@@ -454,7 +455,8 @@ async fn resolve(
         unkept.push(id);
     }
     if !keep_payload && !unkept.is_empty() {
-        session.execute("DELETE FROM body WHERE event = ANY($1)", &[(&unkept, Type::UUID_ARRAY)]).await?;
+        let text = "DELETE FROM body b USING unnest($1::uuid[]) AS t(e) WHERE b.event = t.e";
+        session.execute(text, &[(&unkept, Type::UUID_ARRAY)]).await?;
     }
     let (changed, counted) = tokio::join!(changes.write(session), counts.write(session, slot, None));
     changed.and(counted)
