@@ -1,18 +1,20 @@
-//! Connections to PostgreSQL: pooled, encrypted where asked, with time-outs; and the one place that reads its errors.
+//! Connections to `PostgreSQL`: pooled, encrypted where asked, with time-outs.
 //!
 //! Everything works through pgbouncer in transaction mode: statements are unnamed ([`Session::query`]), and settings last
 //! for one transaction. A transaction is repeated where that cannot do harm: see [`Tries`].
 
-use crate::clock::{Stopwatch, Timestamp};
+mod trouble;
+
+pub(crate) use trouble::{Tries, Trouble};
+
+use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
-use crate::event::random;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Config, Row, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -30,10 +32,6 @@ const STATEMENT_MILLIS_MAX: u64 = 10_000;
 const SILENCE_MAX: Duration = Duration::from_secs(12);
 /// How long a transaction may stand idle before the server ends it: a gateway that froze must not hold up the others.
 const IDLE_MILLIS_MAX: u64 = 15_000;
-/// How often a transaction is tried,
-const TRIES_MAX: u32 = 4;
-/// and for how long altogether.
-const TRYING_MAX: Duration = Duration::from_secs(20);
 /// The longest name the server keeps whole.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -246,16 +244,12 @@ impl Pool {
 const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 fn settings() -> String {
-    let mut text = String::new();
-    for (name, millis) in [
+    let limits = [
         ("statement_timeout", STATEMENT_MILLIS_MAX),
         ("lock_timeout", STATEMENT_MILLIS_MAX),
         ("idle_in_transaction_session_timeout", IDLE_MILLIS_MAX),
-    ] {
-        let separator = if text.is_empty() { "" } else { ", " };
-        text += &format!("{separator}set_config('{name}', '{millis}', true)");
-    }
-    text
+    ];
+    limits.map(|(name, millis)| format!("set_config('{name}', '{millis}', true)")).join(", ")
 }
 
 fn tls(root: Option<&str>) -> std::result::Result<MakeRustlsConnect, Box<dyn std::error::Error + Send + Sync>> {
@@ -353,140 +347,6 @@ async fn heard<T>(
     match tokio::time::timeout(SILENCE_MAX, answer).await {
         Ok(answer) => answer.map_err(Trouble::from),
         Err(_) => Err(Trouble::silent("the server did not answer")),
-    }
-}
-
-/// Why a statement failed.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The server said no.
-    Told(Box<tokio_postgres::error::DbError>),
-    /// The connection was lost, or never made: what was under way may have happened.
-    Silent(String),
-    /// A fault that is neither: ours, or data that is not what it should be.
-    Other(Error),
-}
-
-impl Trouble {
-    pub(crate) fn silent(what: impl Into<String>) -> Trouble {
-        Trouble::Silent(what.into())
-    }
-
-    /// The five characters that classify what the server said.
-    pub(crate) fn state(&self) -> Option<&SqlState> {
-        match self {
-            Trouble::Told(error) => Some(error.code()),
-            _ => None,
-        }
-    }
-
-    /// Whether the same transaction may succeed when it is run again at once.
-    fn is_worth_another_try(&self) -> bool {
-        match self {
-            Trouble::Told(error) => {
-                let code = error.code();
-                [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
-                    // Shutting down or starting up; idle for too long; a pooler that lost its server.
-                    || matches!(code.code(), "57P01" | "57P02" | "57P03" | "57P05" | "25P03")
-                    || code.code().starts_with("08")
-            }
-            Trouble::Silent(_) => true,
-            Trouble::Other(_) => false,
-        }
-    }
-
-    /// Which sort of failure it is.
-    pub(crate) fn kind(&self) -> Kind {
-        let code = match self {
-            Trouble::Silent(_) => return Kind::Unavailable,
-            Trouble::Other(error) => return error.kind(),
-            Trouble::Told(error) => error.code().code(),
-        };
-        match code {
-            "42501" => Kind::Permission,
-            "42P01" | "42703" | "42883" | "3F000" => Kind::Incompatible,
-            "3D000" => Kind::Invalid,
-            "XX001" | "XX002" => Kind::Corrupt,
-            "55P03" | "57014" | "25006" => Kind::Unavailable,
-            _ => match &code[..code.len().min(2)] {
-                "08" | "40" | "57" | "58" => Kind::Unavailable,
-                "53" => Kind::Resource,
-                "28" => Kind::Permission,
-                _ => Kind::Internal,
-            },
-        }
-    }
-
-    /// The error of a store or a sink.
-    pub(crate) fn explain(self, doing: &str) -> Error {
-        let kind = self.kind();
-        match self {
-            Trouble::Other(error) => error,
-            Trouble::Silent(what) => Error::new(kind, doing).because(what),
-            Trouble::Told(error) => {
-                let explained = Error::new(kind, doing);
-                let text = format!("{} ({})", error.message(), error.code().code());
-                let explained = explained.because(text);
-                match error.hint() {
-                    Some(hint) => explained.hint(hint),
-                    None => explained,
-                }
-            }
-        }
-    }
-}
-
-impl From<tokio_postgres::Error> for Trouble {
-    fn from(error: tokio_postgres::Error) -> Trouble {
-        if let Some(told) = error.as_db_error() {
-            return Trouble::Told(Box::new(told.clone()));
-        }
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-        let text = format!("{error}{source}");
-        // A value that cannot be sent or read is not the network's fault.
-        let io = std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
-        let network = ["connect", "timeout waiting", "unexpected message", "TLS", "tls"];
-        if error.is_closed() || io || network.iter().any(|word| text.contains(word)) {
-            Trouble::Silent(text)
-        } else {
-            Trouble::Other(Error::new(Kind::Internal, "talking to PostgreSQL").because(text))
-        }
-    }
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Other(error)
-    }
-}
-
-/// How often a transaction was tried. Transactions that are tried again recognise what they did before: by the ids of
-/// events, by tokens, by keys.
-pub(crate) struct Tries {
-    began: Stopwatch,
-    tried: u32,
-}
-
-impl Tries {
-    pub(crate) fn new() -> Tries {
-        Tries { began: Stopwatch::start(), tried: 0 }
-    }
-
-    /// Whether something was tried before: it may have happened.
-    pub(crate) fn is_repeated(&self) -> bool {
-        self.tried > 0
-    }
-
-    /// Returns when it is time to try again; the trouble, if that would not help or was tried enough.
-    pub(crate) async fn again(&mut self, trouble: Trouble) -> std::result::Result<(), Trouble> {
-        self.tried += 1;
-        if !trouble.is_worth_another_try() || self.tried >= TRIES_MAX || self.began.elapsed() > TRYING_MAX {
-            return Err(trouble);
-        }
-        // Two that met in a deadlock should not meet again.
-        let spread = u64::try_from(random() % 20).unwrap_or(0) * u64::from(self.tried);
-        tokio::time::sleep(Duration::from_millis(5 + spread)).await;
-        Ok(())
     }
 }
 

@@ -98,7 +98,9 @@ impl Lanes {
             let (shared, queue) = (Arc::clone(shared), Arc::clone(&self.queue));
             handle.spawn(async move {
                 while let Some(group) = next(&queue).await {
-                    commit(&shared, group).await;
+                    let shared = Arc::clone(&shared);
+                    // In a task of its own: a panic loses its own group only.
+                    let _ = tokio::spawn(async move { commit(&shared, group).await }).await;
                 }
             })
         }));
@@ -198,7 +200,8 @@ async fn record(shared: &Shared, group: &[Request], refused: &Refusals) -> Attem
     if group.events.is_empty() && refused.is_empty() {
         return Ok(Vec::new());
     }
-    let plan = transaction!(shared.pool, tries, session => accept(shared, &session, &group, tries.is_repeated()))?;
+    let plan =
+        transaction!(shared.pool, tries, session => accept(shared, &session, &group, tries.may_have_happened()))?;
     if plan.makes_work() {
         shared.wake();
     }

@@ -1,4 +1,4 @@
-//! The PostgreSQL store: one schema that any number of gateways share, each with its own few connections.
+//! The `PostgreSQL` store: one schema that any number of gateways share, each with its own few connections.
 //!
 //! An answer means that the transaction is committed on the server. The server's clock counts, not the gateway's, so that
 //! one with a wrong clock steals no leases. Locks are taken in one order everywhere: claims, events, work, counters, each
@@ -8,6 +8,7 @@ mod accept;
 mod audit;
 mod counts;
 mod lanes;
+mod lease;
 mod plan;
 mod read;
 mod row;
@@ -36,6 +37,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+/// A clock that seems to have gone back by this much was moved.
+const CLOCK_MOVED_MILLIS: i64 = 30_000;
 /// Where tables are, unless the address says otherwise.
 const SCHEMA: &str = "geonce";
 /// Connections of one gateway, beside the one that listens.
@@ -120,7 +123,7 @@ impl Shared {
     fn now(&self, session: &Session, given: Timestamp) -> Timestamp {
         match self.time {
             Time::Server => {
-                self.ahead.store(given.millis().saturating_sub(session.began.millis()), Ordering::Relaxed);
+                self.compare(given, session.began);
                 session.began
             }
             #[cfg(test)]
@@ -128,13 +131,22 @@ impl Shared {
         }
     }
 
+    /// Notes how the clocks differ. A request that had to wait makes the gateway's clock seem late, so what shows it
+    /// later counts little, unless the clock was moved.
+    fn compare(&self, given: Timestamp, server: Timestamp) {
+        let (seen, known) = (given.millis().saturating_sub(server.millis()), self.ahead.load(Ordering::Relaxed));
+        let less = known.saturating_sub(seen);
+        let ahead = if (0..CLOCK_MOVED_MILLIS).contains(&less) { known - less / 16 } else { seen };
+        self.ahead.store(ahead, Ordering::Relaxed);
+    }
+
     /// A time of the gateway's clock by the clock that counts.
-    fn from_gateway(&self, time: Timestamp) -> Timestamp {
+    fn by_server(&self, time: Timestamp) -> Timestamp {
         Timestamp::from_millis(time.millis().saturating_sub(self.ahead.load(Ordering::Relaxed)))
     }
 
     /// A time of the clock that counts by the gateway's.
-    fn to_gateway(&self, time: Timestamp) -> Timestamp {
+    fn by_gateway(&self, time: Timestamp) -> Timestamp {
         Timestamp::from_millis(time.millis().saturating_add(self.ahead.load(Ordering::Relaxed)))
     }
 
@@ -260,7 +272,7 @@ impl Store for Postgres {
     }
 
     fn lease(&self, request: LeaseRequest, now: Timestamp) -> Answer<'_, Vec<Leased>> {
-        self.run("leasing events", |shared| async move { work::lease(&shared, &request, now).await })
+        self.run("leasing events", |shared| async move { lease::lease(&shared, &request, now).await })
     }
 
     fn settle(&self, settlements: Vec<Settlement>, now: Timestamp) -> Answer<'_, Vec<Settled>> {

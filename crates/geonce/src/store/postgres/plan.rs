@@ -94,6 +94,14 @@ enum Who<'k> {
     Fresh(usize),
 }
 
+/// What became of a done event; a new one is done only where there was nothing to deliver.
+fn outcome(who: Who<'_>) -> Option<Outcome> {
+    match who {
+        Who::Known(holder) => holder.event.outcome,
+        Who::Fresh(_) => Some(Outcome::Applied),
+    }
+}
+
 /// Decides about a group.
 pub(super) fn plan<'a>(group: &[(&'a NewEvent, Timestamp)], known: &Known) -> Attempt<Plan<'a>> {
     let mut plan = Plan::default();
@@ -179,19 +187,12 @@ impl<'a> Plan<'a> {
         }
         let leased = matches!(who, Who::Known(Holder { leased: true, .. }));
         let (state, outcome) = match state {
-            DONE => (State::Done, Some(self.outcome(who))),
+            DONE => (State::Done, outcome(who)),
             DEAD if !revived => (State::Dead, None),
             _ if leased => (State::Leased, None),
             _ => (State::Ready, None),
         };
-        Ok(Verdict::Duplicate { of: self.id(who), state, outcome: outcome.flatten(), drift, revived })
-    }
-
-    fn outcome(&self, who: Who<'_>) -> Option<Outcome> {
-        match who {
-            Who::Known(holder) => holder.event.outcome,
-            Who::Fresh(_) => Some(Outcome::Applied),
-        }
+        Ok(Verdict::Duplicate { of: self.id(who), state, outcome, drift, revived })
     }
 
     /// Same id or key, other content: recorded as dead under a key of its own, once for each content.

@@ -1,9 +1,9 @@
 //! Reading: lists, counts and times.
 
 use super::counts::counters;
+use super::lease::payloads;
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, damaged, get, read_cause};
 use super::select::Conditions;
-use super::work::payloads;
 use super::{Attempt, Shared, reading};
 use crate::clock::Timestamp;
 use crate::event::State;
@@ -104,7 +104,7 @@ pub(super) async fn next_due(shared: &Shared, sink: &str) -> Attempt<Option<Time
     let both: [Parameter<'_>; 2] = [(&sink, Type::TEXT), (&NEVER, Type::INT8)];
     let rows = reading!(shared.pool, session => session.query(text, &both))?;
     let due: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?;
-    Ok(due.map(|due| shared.to_gateway(Timestamp::from_millis(due))))
+    Ok(due.map(|due| shared.by_gateway(Timestamp::from_millis(due))))
 }
 
 /// The books and the state of the store.

@@ -197,7 +197,7 @@ pub(super) async fn days(pool: &Pool, schema: &str) -> Attempt<Vec<i64>> {
     let text = "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
                 WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname LIKE 'body\\_%'";
     let rows = transaction!(pool, tries, session => session.query(text, &[(&schema, Type::TEXT)]))?;
-    let number = |row| Some(get::<String>(row, 0).ok()?.strip_prefix(DAY_PREFIX)?.parse().ok()?);
+    let number = |row| get::<String>(row, 0).ok()?.strip_prefix(DAY_PREFIX)?.parse().ok();
     Ok(rows.iter().filter_map(number).collect())
 }
 

@@ -1,4 +1,4 @@
-//! What only the PostgreSQL store promises: opening, several gateways, lost answers, crashes, other clocks.
+//! What only the `PostgreSQL` store promises: opening, several gateways, lost answers, crashes, other clocks.
 
 mod faults;
 mod races;
@@ -45,7 +45,7 @@ async fn conforms(url: &str) {
     let schemas = AtomicU32::new(0);
     conformance::run(async |options: Options| {
         let schema = schemas.fetch_add(1, Ordering::Relaxed);
-        given(&format!("{url}?schema=conformance%20{schema}").replace("%20", "_"), &options)
+        given(&format!("{url}?schema=conformance_{schema}"), &options)
     })
     .await;
 }

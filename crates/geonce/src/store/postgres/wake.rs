@@ -14,7 +14,7 @@ const TELL_EVERY: Duration = Duration::from_millis(50);
 /// How long to wait before listening again after the connection was lost, at first
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// and at last.
-const LISTEN_AGAIN_MAX: Duration = Duration::from_secs(60);
+const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
 /// Tells other gateways that there may be work, for ever.
 pub(super) async fn tell_others(shared: Arc<Shared>) {

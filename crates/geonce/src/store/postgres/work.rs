@@ -1,168 +1,24 @@
-//! Work: handing it out, ending it, and what that makes of its event.
+//! Work: ending it, and what that makes of its event.
 //!
 //! An event's state follows from its work: open while some is ready or leased, else dead if some is dead, else done.
 //! Whoever settles holds the event's row first, so that two sinks of one event are settled one after the other.
 
 use super::counts::Counts;
-use super::row::{EVENT_COLUMNS, EventRow, Uuid, damaged, get, read_cause, small};
+use super::row::{Uuid, damaged, get, read_cause, small};
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
 use crate::postgres::{Parameter, Session};
 use crate::store::books::Tally;
-use crate::store::encoding::{DEAD, DONE, NEVER, OPEN, number, outcome_from, outcome_number, write_cause};
+use crate::store::encoding::{DEAD, DONE, NEVER, OPEN, outcome_from, outcome_number, write_cause};
 use crate::store::verdict::{cause_with, outcome_with};
-use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement, company_max};
-use bytes::Bytes;
+use crate::store::{End, Lease, Settled, Settlement};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tokio_postgres::types::Type;
 
-/// The most events of one lease, whatever is asked for.
-const LEASE_EVENTS_MAX: usize = 4_096;
-
-/// Work in the queue.
-struct Due {
-    event: Uuid,
-    attempts: u32,
-    /// How often its lease has lapsed, this time included.
-    lapses: u32,
-}
-
-/// A lease that was given in a transaction whose commit may not have been answered.
-struct Given {
-    token: i64,
-    until: i64,
-}
-
-/// Hands out work.
-pub(super) async fn lease(shared: &Shared, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Leased>> {
-    let given = std::sync::Mutex::new(None);
-    let slot = shared.slots.take();
-    transaction!(shared.pool, tries, session => async {
-        let earlier = given.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(earlier) = earlier {
-            let found = recover(&session, request, &earlier).await?;
-            if !found.is_empty() {
-                return hand_out(&session, request, found, &earlier).await.map(|(leased, _)| leased);
-            }
-        }
-        let now = shared.now(&session, now);
-        let due = due(&session, request, now).await?;
-        if due.is_empty() {
-            return Ok(Vec::new());
-        }
-        let new = take(&session, request, &due, now).await?;
-        let (leased, missing) = hand_out(&session, request, due, &new).await?;
-        *given.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(new);
-        for id in missing {
-            bury(&session, id, &request.sink, slot.number, now).await?;
-        }
-        Ok(leased)
-    })
-}
-
-/// What may be leased together: oldest first, within the limits, in the company that [`company_max`] allows.
-async fn due(session: &Session, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Due>> {
-    let text = "SELECT event, token, attempts, lapses, bytes FROM work WHERE sink = $1 AND due <= $2 \
-                ORDER BY due, event LIMIT $3 FOR UPDATE SKIP LOCKED";
-    let (sink, limit) = (&*request.sink, number(request.events_max.min(LEASE_EVENTS_MAX)));
-    let parameters: [Parameter<'_>; 3] =
-        [(&sink, Type::TEXT), (&now.millis().min(NEVER - 1), Type::INT8), (&limit, Type::INT8)];
-    let (mut found, mut bytes): (Vec<Due>, usize) = (Vec::new(), 0);
-    for row in session.query(text, &parameters).await? {
-        let lapsed = get::<Option<i64>>(&row, 1)?.is_some();
-        let lapses = unsigned(get(&row, 3)?).saturating_add(u32::from(lapsed));
-        if found.first().is_some_and(|first| first.lapses != lapses) || found.len() >= company_max(lapses) {
-            break;
-        }
-        bytes = bytes.saturating_add(usize::try_from(get::<i64>(&row, 4)?).unwrap_or(usize::MAX));
-        if bytes > request.bytes_max && !found.is_empty() {
-            break;
-        }
-        found.push(Due { event: get(&row, 0)?, attempts: unsigned(get(&row, 2)?), lapses });
-    }
-    Ok(found)
-}
-
-fn unsigned(number: i32) -> u32 {
-    u32::try_from(number).unwrap_or(0)
-}
-
-/// Marks work as leased, all with one token.
-async fn take(session: &Session, request: &LeaseRequest, due: &[Due], now: Timestamp) -> Attempt<Given> {
-    let events: Vec<Uuid> = due.iter().map(|work| work.event).collect();
-    let (sink, until) = (&*request.sink, now.plus(request.duration).millis().min(NEVER - 1));
-    let rows = session.query("SELECT nextval('token')", &[]).await?;
-    let token: i64 = get(rows.first().ok_or_else(|| damaged("there is no token"))?, 0)?;
-    let sinks = vec![sink; events.len()];
-    let text = "UPDATE work w SET due = $3, token = $4, lapses = w.lapses + CASE WHEN w.token IS NULL THEN 0 ELSE 1 END \
-                FROM unnest($1::uuid[], $2::text[]) AS t(e, s) WHERE w.event = t.e AND w.sink = t.s";
-    let parameters: [Parameter<'_>; 4] =
-        [(&events, Type::UUID_ARRAY), (&sinks, Type::TEXT_ARRAY), (&until, Type::INT8), (&token, Type::INT8)];
-    session.execute(text, &parameters).await?;
-    Ok(Given { token, until })
-}
-
-/// The work of a lease whose commit was not answered, if it took effect.
-async fn recover(session: &Session, request: &LeaseRequest, earlier: &Given) -> Attempt<Vec<Due>> {
-    let text = "SELECT event, attempts, lapses FROM work WHERE sink = $1 AND due = $2 AND token = $3 ORDER BY event";
-    let sink = &*request.sink;
-    let parameters: [Parameter<'_>; 3] =
-        [(&sink, Type::TEXT), (&earlier.until, Type::INT8), (&earlier.token, Type::INT8)];
-    let rows = session.query(text, &parameters).await?;
-    rows.iter()
-        .map(|row| Ok(Due { event: get(row, 0)?, attempts: unsigned(get(row, 1)?), lapses: unsigned(get(row, 2)?) }))
-        .collect()
-}
-
-/// Loads what a worker needs. Also: events of which record or payload is not there.
-async fn hand_out(
-    session: &Session,
-    request: &LeaseRequest,
-    due: Vec<Due>,
-    given: &Given,
-) -> Attempt<(Vec<Leased>, Vec<Uuid>)> {
-    let ids: Vec<Uuid> = due.iter().map(|work| work.event).collect();
-    let text = format!("SELECT {EVENT_COLUMNS} FROM event e WHERE e.id = ANY($1)");
-    let parameters: [Parameter<'_>; 1] = [(&ids, Type::UUID_ARRAY)];
-    let (rows, payloads) = tokio::join!(session.query(&text, &parameters), payloads(session, &ids));
-    let (rows, mut payloads, mut events) = (rows?, payloads?, HashMap::new());
-    for row in rows {
-        let event = EventRow::read(&row)?;
-        events.insert(Uuid::from(event.id), event);
-    }
-    let (mut leased, mut missing) = (Vec::with_capacity(due.len()), Vec::new());
-    for work in due {
-        let (Some(event), Some(payload)) = (events.remove(&work.event), payloads.remove(&work.event)) else {
-            missing.push(work.event);
-            continue;
-        };
-        leased.push(Leased {
-            lease: Lease { event: event.id, sink: request.sink.clone(), token: given.token.cast_unsigned() },
-            source: event.source,
-            key: event.digests[0],
-            content: event.content,
-            received: event.received,
-            attempts: work.attempts,
-            lapses: work.lapses,
-            form: event.form,
-            crs: event.crs,
-            payload,
-        });
-    }
-    Ok((leased, missing))
-}
-
-/// The payloads that are kept of these events.
-pub(super) async fn payloads(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Bytes>> {
-    let text = "SELECT b.event, b.payload FROM unnest($1::uuid[]) AS t(e) JOIN body b ON b.event = t.e";
-    let rows = session.query(text, &[(&ids, Type::UUID_ARRAY)]).await?;
-    rows.iter().map(|row| Ok((get(row, 0)?, get::<Vec<u8>>(row, 1)?.into()))).collect()
-}
-
 /// Takes work out of the queue whose record or payload is not there, visibly: one such must not stop the queue.
-async fn bury(session: &Session, id: Uuid, sink: &str, slot: i64, now: Timestamp) -> Attempt<()> {
+pub(super) async fn bury(session: &Session, id: Uuid, sink: &str, slot: i64, now: Timestamp) -> Attempt<()> {
     let what = format!("the record or the payload of {} is not there", id.id());
     tracing::error!("{what}");
     let cause = Cause::new(Class::Internal, "damaged", what);
@@ -206,9 +62,8 @@ pub(super) async fn settle(shared: &Shared, settlements: &[Settlement], now: Tim
     }
     let slot = shared.slots.take();
     let settled = transaction!(shared.pool, tries, session => async {
-        let now = shared.now(&session, now);
         let mut settled = settle_in(shared, &session, settlements, slot.number, now).await?;
-        if tries.is_repeated() {
+        if tries.may_have_happened() {
             believe(&session, settlements, &mut settled).await?;
         }
         Ok(settled)
@@ -226,23 +81,23 @@ async fn settle_in(
     session: &Session,
     settlements: &[Settlement],
     slot: i64,
-    now: Timestamp,
+    given: Timestamp,
 ) -> Attempt<Vec<Settled>> {
+    let now = shared.now(session, given);
     let mut ids: Vec<Uuid> = settlements.iter().map(|settlement| settlement.lease.event.into()).collect();
     ids.sort_unstable();
     ids.dedup();
-    let ends = Ends::of(shared, settlements);
+    let ends = Ends::of(settlements, given, now);
     // Sent together, answered in order.
     let (events, done, retried, dead) =
         tokio::join!(lock(session, &ids), ends.done(session), ends.retry(session), ends.dead(session));
     let (events, done, retried, dead) = (events?, done?, retried?, dead?);
-    let mut ended: BTreeMap<Uuid, Option<Outcome>> = dead.iter().map(|(event, _)| (*event, None)).collect();
-    let mut held: HashSet<(Uuid, String)> = dead.into_iter().chain(retried).collect();
-    held.extend(done.iter().cloned());
+    let mut ended: BTreeMap<Uuid, Option<Outcome>> = dead.iter().map(|&(event, ..)| (event, None)).collect();
+    let mut held: HashSet<Held> = done.into_iter().chain(dead).chain(retried).collect();
     let mut settled = Vec::with_capacity(settlements.len());
     for Settlement { lease, end } in settlements {
         // Of two settlements of one lease the first counts.
-        if !held.remove(&(Uuid::from(lease.event), lease.sink.to_string())) {
+        if !held.remove(&held_by(lease)) {
             settled.push(Settled::LeaseLost);
             continue;
         }
@@ -254,6 +109,13 @@ async fn settle_in(
     }
     resolve(session, &events, &ended, shared.options.keep_payload, slot, now).await?;
     Ok(settled)
+}
+
+/// Work and the token it was held with.
+type Held = (Uuid, String, i64);
+
+fn held_by(lease: &Lease) -> Held {
+    (lease.event.into(), lease.sink.to_string(), lease.token.cast_signed())
 }
 
 /// The answer to the first attempt was lost. Work that nobody holds any more was settled by that.
@@ -305,30 +167,31 @@ impl<'s> Columns<'s> {
     }
 
     /// Runs a statement for these leases, unless there are none; for which of them it did something.
-    async fn run(&self, session: &Session, text: &str, more: Vec<Parameter<'_>>) -> Attempt<Vec<(Uuid, String)>> {
+    async fn run(&self, session: &Session, text: &str, more: Vec<Parameter<'_>>) -> Attempt<Vec<Held>> {
         if self.events.is_empty() {
             return Ok(Vec::new());
         }
         let mut parameters = self.parameters();
         parameters.extend(more);
         let rows = session.query(text, &parameters).await?;
-        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?))).collect()
     }
 }
 
 impl<'s> Ends<'s> {
-    fn of(shared: &Shared, settlements: &'s [Settlement]) -> Ends<'s> {
+    /// Times are given by the gateway's clock; what counts is how long after its own now they are.
+    fn of(settlements: &'s [Settlement], given: Timestamp, now: Timestamp) -> Ends<'s> {
         let mut ends = Ends::default();
         let mut seen = HashSet::new();
         for Settlement { lease, end } in settlements {
-            if !seen.insert((lease.event, &lease.sink)) {
+            if !seen.insert(lease) {
                 continue;
             }
             match end {
                 End::Done(_) => ends.done.add(lease),
                 End::Retry { at, cause, counts } => {
                     ends.retry.add(lease);
-                    ends.due.push(shared.from_gateway(*at).millis().min(NEVER - 1));
+                    ends.due.push(now.plus(at.since(given)).millis().min(NEVER - 1));
                     ends.counts.push(i32::from(*counts));
                     ends.retry_causes.push(write_cause(cause));
                 }
@@ -341,17 +204,17 @@ impl<'s> Ends<'s> {
         ends
     }
 
-    async fn done(&self, session: &Session) -> Attempt<Vec<(Uuid, String)>> {
+    async fn done(&self, session: &Session) -> Attempt<Vec<Held>> {
         let text = "DELETE FROM work w USING unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, n) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink";
+                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
         self.done.run(session, text, Vec::new()).await
     }
 
-    async fn retry(&self, session: &Session) -> Attempt<Vec<(Uuid, String)>> {
+    async fn retry(&self, session: &Session) -> Attempt<Vec<Held>> {
         let text = "UPDATE work w SET due = t.d, token = NULL, attempts = w.attempts + t.c, cause = t.m \
                     FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[]) \
                     AS t(e, s, n, d, c, m) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink";
+                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
         let more: Vec<Parameter<'_>> = vec![
             (&self.due, Type::INT8_ARRAY),
             (&self.counts, Type::INT4_ARRAY),
@@ -360,10 +223,10 @@ impl<'s> Ends<'s> {
         self.retry.run(session, text, more).await
     }
 
-    async fn dead(&self, session: &Session) -> Attempt<Vec<(Uuid, String)>> {
+    async fn dead(&self, session: &Session) -> Attempt<Vec<Held>> {
         let text = "UPDATE work w SET due = $4, token = NULL, cause = t.m \
                     FROM unnest($1::uuid[], $2::text[], $3::bigint[], $5::text[]) AS t(e, s, n, m) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink";
+                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
         let more: Vec<Parameter<'_>> = vec![(&NEVER, Type::INT8), (&self.dead_causes, Type::TEXT_ARRAY)];
         self.dead.run(session, text, more).await
     }
@@ -481,17 +344,19 @@ async fn remaining(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, (bo
 /// Prolongs leases.
 pub(super) async fn extend(shared: &Shared, leases: &[Lease], until: Timestamp) -> Attempt<Vec<Settled>> {
     let mut columns = Columns::default();
-    leases.iter().for_each(|lease| columns.add(lease));
-    let until = shared.from_gateway(until).millis().min(NEVER - 1);
+    for lease in leases {
+        columns.add(lease);
+    }
+    let until = shared.by_server(until).millis().min(NEVER - 1);
     let text = "UPDATE work w SET due = $4 FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, n) \
-                WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink";
+                WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
     let extended = transaction!(shared.pool, tries, session => async {
         // Leases are extended in the order of their events, so that nobody waits in a circle.
         lock(&session, &columns.events).await?;
         columns.run(&session, text, vec![(&until, Type::INT8)]).await
     })?;
-    let extended: HashSet<(Uuid, String)> = extended.into_iter().collect();
-    let is_held = |lease: &Lease| extended.contains(&(Uuid::from(lease.event), lease.sink.to_string()));
+    let extended: HashSet<Held> = extended.into_iter().collect();
+    let is_held = |lease: &Lease| extended.contains(&held_by(lease));
     Ok(leases.iter().map(|lease| if is_held(lease) { Settled::Ok } else { Settled::LeaseLost }).collect())
 }
 

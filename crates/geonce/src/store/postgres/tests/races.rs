@@ -2,8 +2,8 @@
 
 use super::{bench, gateway, name, no_problems, now};
 use crate::event::EventId;
-use crate::store::conformance::key;
-use crate::store::{NewEvent, Store, Verdict};
+use crate::store::conformance::{APPLIED, key};
+use crate::store::{NewEvent, Settled, Settlement, Store, Verdict};
 use geonce_services::Postgres as Server;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ async fn of_many_copies_at_two_gateways_one_is_accepted() {
     assert_eq!(deadlocks(&url), 0);
 }
 
-/// Batches with the same keys in opposite orders. Each event is also known by an alias that it shares with the next.
+/// Batches with the same keys in opposite orders, while their events are leased and settled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overlapping_batches_in_opposite_orders_do_not_meet_in_a_deadlock() {
     let url = Server::shared().database();
@@ -95,13 +95,8 @@ async fn overlapping_batches_in_opposite_orders_do_not_meet_in_a_deadlock() {
         assert_eq!(holders(&answers).len(), 300);
         // Duplicates of events that are being leased and settled at the same time.
         let leased = bench.lease("map", 150, now()).await;
-        let settlements = leased
-            .iter()
-            .map(|leased| crate::store::Settlement {
-                lease: leased.lease.clone(),
-                end: crate::store::conformance::APPLIED,
-            })
-            .collect();
+        let settlements =
+            leased.iter().map(|leased| Settlement { lease: leased.lease.clone(), end: APPLIED }).collect();
         let again = accept(&stores[1], batch(true));
         stores[0].settle(settlements, now()).await.unwrap();
         assert!(again.await.unwrap().iter().all(|verdict| matches!(verdict, Verdict::Duplicate { .. })));
@@ -128,7 +123,7 @@ async fn two_workers_never_hold_the_same_work() {
                 }
                 for leased in leased {
                     held.push(leased.lease.event);
-                    bench.settle(&leased.lease, crate::store::conformance::APPLIED, now()).await;
+                    bench.settle(&leased.lease, APPLIED, now()).await;
                 }
             }
         });
@@ -140,6 +135,29 @@ async fn two_workers_never_hold_the_same_work() {
     assert_eq!((held.len(), all), (400, 400));
     assert_eq!(bench(&stores[1]).ledger().await.applied, 400);
     no_problems(&stores[0]).await;
+}
+
+/// Each settlement sees what the other did, or waits for it: else both would leave the event to the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_sinks_of_an_event_may_be_settled_at_the_same_moment() {
+    let url = Server::shared().database();
+    let stores = [gateway(&url), gateway(&url)];
+    let bench = bench(&stores[0]);
+    let events = (0..100).map(|number| bench.event_for(&format!("key {number}"), &["map", "log"], now())).collect();
+    bench.accept(events, now()).await;
+    for _ in 0..10 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for (sink, store) in ["map", "log"].into_iter().zip(&stores) {
+            let leased = bench.lease(sink, 10, now()).await;
+            let settlements: Vec<Settlement> =
+                leased.into_iter().map(|leased| Settlement { lease: leased.lease, end: APPLIED }).collect();
+            let store = Arc::clone(store);
+            tasks.spawn(async move { store.settle(settlements, now()).await.unwrap() });
+        }
+        assert!(tasks.join_all().await.concat().iter().all(|settled| *settled == Settled::Ok));
+    }
+    assert_eq!(bench.ledger().await.applied, 100);
+    no_problems(&stores[1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::event::{Class, State};
 use crate::postgres::{Address, Pool};
 use crate::store::conformance::{APPLIED, cause};
-use crate::store::{End, Options, Settled, Store};
+use crate::store::{End, Options, Settled};
 use geonce_services::Postgres as Server;
 use std::time::Duration;
 
@@ -90,5 +90,4 @@ async fn payloads_of_a_day_lie_together_until_the_last_is_gone() {
     assert!(!kept.contains(&today), "{kept:?}");
     assert_eq!(count("claim".to_owned()), "0");
     no_problems(&store).await;
-    let _: &dyn Store = &*store;
 }
