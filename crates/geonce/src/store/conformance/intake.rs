@@ -61,6 +61,12 @@ pub(super) async fn any_known_alias_makes_a_duplicate(bench: &Bench) {
     // A duplicate claims nothing: its unknown keys are still free.
     assert_eq!(bench.accept_one(bench.event("b", START), START).await, Verdict::Accepted);
     assert_eq!(bench.accept_one(bench.event("b2", START), START).await, Verdict::Accepted);
+    // Nor does it in the batch that it comes with.
+    let (mut by_alias, fresh) = (bench.event("c", START), bench.event("c", START));
+    (by_alias.aliases, by_alias.content) = (vec![key("a2")], *key("a").digest());
+    let fresh_id = fresh.id;
+    assert_eq!(bench.accept(vec![by_alias, fresh], START).await, [duplicate(id), Verdict::Accepted]);
+    assert_eq!(bench.accept_one(bench.event("c", START), START).await, duplicate(fresh_id));
     assert_eq!(bench.record(id).await.aliases, aliases);
     let by_key = bench.list(Filter { key: Some(key("a3").key()), ..Filter::default() }).await;
     assert_eq!(by_key.iter().map(|record| record.id).collect::<Vec<_>>(), [id]);

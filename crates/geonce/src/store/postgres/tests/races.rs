@@ -146,9 +146,9 @@ async fn two_sinks_of_an_event_may_be_settled_at_the_same_moment() {
     let events = (0..100).map(|number| bench.event_for(&format!("key {number}"), &["map", "log"], now())).collect();
     bench.accept(events, now()).await;
     for _ in 0..10 {
+        let leased = [bench.lease("map", 10, now()).await, bench.lease("log", 10, now()).await];
         let mut tasks = tokio::task::JoinSet::new();
-        for (sink, store) in ["map", "log"].into_iter().zip(&stores) {
-            let leased = bench.lease(sink, 10, now()).await;
+        for (leased, store) in leased.into_iter().zip(&stores) {
             let settlements: Vec<Settlement> =
                 leased.into_iter().map(|leased| Settlement { lease: leased.lease, end: APPLIED }).collect();
             let store = Arc::clone(store);
