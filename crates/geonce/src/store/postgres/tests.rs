@@ -3,6 +3,7 @@
 mod faults;
 mod races;
 mod times;
+mod twin;
 
 use super::{Postgres, Time};
 use crate::clock::{Clock, SystemClock, Timestamp};
