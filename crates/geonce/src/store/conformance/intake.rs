@@ -82,6 +82,28 @@ pub(super) async fn the_same_id_again_is_accepted_again(bench: &Bench) {
     assert_eq!(bench.lease("map", 10, at(1)).await.len(), 1);
 }
 
+pub(super) async fn the_same_id_again_is_accepted_even_where_its_key_is_free(bench: &Bench) {
+    let delivery = |place: &str| {
+        let mut event = bench.event("delivery", START);
+        (event.spatial, event.content) = (vec![key(place)], *key(place).digest());
+        event
+    };
+    let mut rival = delivery("here");
+    rival.admission = Admission::Dead(cause(Class::Geometry), names(&["map"]));
+    let of = rival.id;
+    assert_eq!(bench.accept_one(rival, START).await, Verdict::Accepted);
+    let other = delivery("there");
+    let event = other.id;
+    assert_eq!(bench.accept_one(other.clone(), START).await, Verdict::Conflict { event, of });
+    assert_eq!(bench.purge(Filter { id: Some(of), ..Filter::default() }, at(1)).await, 1);
+    let beside = bench.event("beside", at(2));
+    let verdicts = bench.accept(vec![other, beside], at(2)).await;
+    assert_eq!(verdicts, [Verdict::Accepted, Verdict::Accepted], "what is recorded is not recorded again");
+    assert_eq!(bench.record(event).await.state, State::Dead);
+    let ledger = bench.ledger().await;
+    assert_eq!((ledger.received, ledger.dead, ledger.purged, ledger.waiting), (3, 1, 1, 1));
+}
+
 pub(super) async fn other_content_under_a_known_delivery_is_a_conflict(bench: &Bench) {
     let delivery = |place: &str| {
         let mut event = bench.event("delivery", START);

@@ -28,6 +28,8 @@ pub(super) struct Group<'a> {
     /// By this the group recognises itself when its commit was not answered.
     pub(super) number: i64,
     pub(super) slot: i64,
+    /// Whether to look first which of the events are recorded already.
+    pub(super) careful: bool,
 }
 
 /// Records a group. `repeated` means that an earlier attempt may have been committed.
@@ -47,6 +49,11 @@ pub(super) async fn accept<'a>(
         }
     }
     let mut known = Known::default();
+    if group.careful {
+        let ids: Vec<Uuid> = events.iter().map(|(event, _)| event.id.into()).collect();
+        let rows = session.query("SELECT id FROM event WHERE id = ANY($1)", &[(&ids, Type::UUID_ARRAY)]).await?;
+        known.recorded = rows.iter().map(|row| Ok(get::<Uuid>(row, 0)?.id())).collect::<Attempt<_>>()?;
+    }
     let mut plan = loop {
         look_up(session, &mut known, wanted).await?;
         let mut plan = plan(&events, &known)?;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
 
 /// Transactions that record events at the same time: while one is being committed, the next is sent.
 const LANES: usize = 3;
@@ -196,12 +197,20 @@ async fn record(shared: &Shared, group: &[Request], refused: &Refusals) -> Attem
     let slot = shared.slots.take();
     // Half of the random bits are more than enough to tell a slot's groups apart.
     let number = i64::try_from(random() >> 65).unwrap_or(0);
-    let group = Group { events, refused, number, slot: slot.number };
+    let mut group = Group { events, refused, number, slot: slot.number, careful: false };
     if group.events.is_empty() && refused.is_empty() {
         return Ok(Vec::new());
     }
-    let plan =
-        transaction!(shared.pool, tries, session => accept(shared, &session, &group, tries.may_have_happened()))?;
+    let mut recorded =
+        transaction!(shared.pool, tries, session => accept(shared, &session, &group, tries.may_have_happened()));
+    if matches!(&recorded, Err(trouble) if trouble.state() == Some(&SqlState::UNIQUE_VIOLATION)) {
+        // An event whose key is free, but which is recorded: it once contradicted another that is gone since. Too rare
+        // for looking every time.
+        group.careful = true;
+        recorded =
+            transaction!(shared.pool, tries, session => accept(shared, &session, &group, tries.may_have_happened()));
+    }
+    let plan = recorded?;
     if plan.makes_work() {
         shared.wake();
     }

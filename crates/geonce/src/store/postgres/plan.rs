@@ -13,7 +13,7 @@ use crate::store::encoding::{Bytes16, DEAD, DONE, OPEN, number};
 use crate::store::verdict::{self, Clash};
 use crate::store::{Admission, NewEvent, Verdict};
 use geonce_key::Fingerprint;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// An event that the store has, locked for this transaction.
@@ -33,6 +33,8 @@ pub(super) struct Known {
     pub(super) held: HashMap<Bytes16, EventId>,
     /// Keys that this transaction claimed, and for whom it seemed.
     pub(super) taken: HashMap<Bytes16, EventId>,
+    /// Events of the group that are recorded already, as far as was looked.
+    pub(super) recorded: HashSet<EventId>,
 }
 
 /// A new event.
@@ -143,7 +145,9 @@ impl<'a> Plan<'a> {
                 None => self.repeat(event, who),
             };
         }
-        self.record(event, None, now)?;
+        if !known.recorded.contains(&event.id) {
+            self.record(event, None, now)?;
+        }
         Ok(Verdict::Accepted)
     }
 
@@ -211,6 +215,9 @@ impl<'a> Plan<'a> {
                 self.count_repeat(&event.source, other);
             }
             return Ok(Verdict::Conflict { event: id, of });
+        }
+        if known.recorded.contains(&event.id) {
+            return Ok(Verdict::Conflict { event: event.id, of });
         }
         if !known.taken.contains_key(&key.key()) {
             self.missing.insert(key.key(), event.id);
