@@ -1,19 +1,22 @@
-//! Connections to PostgreSQL: pooled, encrypted where asked, with time-outs; and the one place that reads its errors.
+//! Connections to `PostgreSQL`: pooled, encrypted where asked, with time-outs.
 //!
 //! Everything works through pgbouncer in transaction mode: statements are unnamed ([`Session::query`]), and settings last
 //! for one transaction. A transaction is repeated where that cannot do harm: see [`Tries`].
 
-use crate::clock::Stopwatch;
+mod trouble;
+
+pub(crate) use trouble::{Tries, Trouble};
+
+use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
-use crate::event::random;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Config, Row};
+use tokio_postgres::{AsyncMessage, Config, Row, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -27,10 +30,8 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const STATEMENT_MILLIS_MAX: u64 = 10_000;
 /// How long a statement or commit may go unanswered before the connection counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(12);
-/// How often a transaction is tried,
-const TRIES_MAX: u32 = 4;
-/// and for how long altogether.
-const TRYING_MAX: Duration = Duration::from_secs(20);
+/// How long a transaction may stand idle before the server ends it: a gateway that froze must not hold up the others.
+const IDLE_MILLIS_MAX: u64 = 15_000;
 /// The longest name the server keeps whole.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -93,12 +94,40 @@ impl Address {
     }
 
     /// Whether both lead to the same database, as far as the addresses tell.
+    #[expect(dead_code, reason = "for a sink in the store's database")]
     pub(crate) fn is_same_database(&self, other: &Address) -> bool {
         let parts = |config: &Config| {
             let database = config.get_dbname().or(config.get_user()).map(str::to_owned);
             (config.get_hosts().to_vec(), config.get_ports().to_vec(), database, config.get_user().map(str::to_owned))
         };
         parts(&self.config) == parts(&other.config)
+    }
+}
+
+impl Address {
+    /// Listens to a channel on a connection of its own and calls `heard` for every notification; returns when the
+    /// connection is lost or cannot be made. Behind a pooler nothing may ever be heard.
+    pub(crate) async fn listen(&self, channel: &str, heard: impl Fn()) -> std::result::Result<(), Trouble> {
+        let wrong = |why| Error::new(Kind::Invalid, format!("connecting to {}", self.shown)).because(why);
+        let tls = tls(self.root.as_deref()).map_err(wrong)?;
+        let (client, mut connection) = self.config.connect(tls).await?;
+        let listen = format!("LISTEN {}", quoted(channel));
+        let mut asked = std::pin::pin!(client.batch_execute(&listen));
+        let mut answered = false;
+        loop {
+            tokio::select! {
+                done = &mut asked, if !answered => {
+                    done?;
+                    answered = true;
+                }
+                message = std::future::poll_fn(|context| connection.poll_message(context)) => match message {
+                    Some(Ok(AsyncMessage::Notification(_))) => heard(),
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return Err(error.into()),
+                    None => return Ok(()),
+                },
+            }
+        }
     }
 }
 
@@ -111,6 +140,12 @@ pub(crate) fn check_name(name: &str) -> std::result::Result<(), String> {
 /// A name in a statement.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Text in a statement that takes no parameters.
+pub(crate) fn literal(text: &str) -> String {
+    // The form with E means the same whatever the server's settings.
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 fn without_password(url: &str) -> String {
@@ -128,6 +163,8 @@ fn without_password(url: &str) -> String {
 pub(crate) struct Pool {
     inner: deadpool_postgres::Pool,
     shown: Arc<str>,
+    /// What every transaction sets for itself.
+    settings: Arc<str>,
 }
 
 impl Pool {
@@ -135,8 +172,11 @@ impl Pool {
     pub(crate) fn new(address: &Address, connections_max: usize) -> Result<Pool> {
         let doing = || format!("connecting to {}", address.shown);
         let tls = tls(address.root.as_deref()).map_err(|why| Error::new(Kind::Invalid, doing()).because(why))?;
-        let manager =
-            Manager::from_config(address.config.clone(), tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let manager = Manager::from_config(
+            address.config.clone(),
+            tls,
+            ManagerConfig { recycling_method: RecyclingMethod::Fast },
+        );
         let inner = deadpool_postgres::Pool::builder(manager)
             .max_size(connections_max)
             .runtime(Runtime::Tokio1)
@@ -145,7 +185,18 @@ impl Pool {
             .recycle_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
-        Ok(Pool { inner, shown: address.shown.as_str().into() })
+        Ok(Pool { inner, shown: address.shown.as_str().into(), settings: settings().into() })
+    }
+
+    /// The same connections, whose transactions look for tables in `schema`.
+    pub(crate) fn within(self, schema: &str) -> Pool {
+        self.with("search_path", &quoted(schema))
+    }
+
+    /// The same connections, whose transactions set this for themselves.
+    pub(crate) fn with(self, name: &str, value: &str) -> Pool {
+        let settings = format!("{}, set_config({}, {}, true)", self.settings, literal(name), literal(value));
+        Pool { settings: settings.into(), ..self }
     }
 
     /// A connection for single statements.
@@ -155,17 +206,31 @@ impl Pool {
             PoolError::Timeout(_) => Trouble::silent(format!("{} did not answer in time", self.shown)),
             other => Trouble::silent(other.to_string()),
         })?;
-        Ok(Session { object: Some(object), open: false })
+        Ok(Session { object: Some(object), open: AtomicBool::new(false), began: Timestamp::default() })
     }
 
     /// A connection with a transaction begun on it.
     pub(crate) async fn begin(&self) -> std::result::Result<Session, Trouble> {
+        self.begin_as("BEGIN").await
+    }
+
+    /// A connection with a transaction that sees one moment and changes nothing.
+    pub(crate) async fn begin_reading(&self) -> std::result::Result<Session, Trouble> {
+        self.begin_as("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+    }
+
+    async fn begin_as(&self, begin: &str) -> std::result::Result<Session, Trouble> {
         let mut session = self.session().await?;
-        session.open = true;
-        let millis = STATEMENT_MILLIS_MAX;
-        session
-            .batch(&format!("BEGIN; SET LOCAL statement_timeout = {millis}; SET LOCAL lock_timeout = {millis}"))
-            .await?;
+        *session.open.get_mut() = true;
+        // One round trip for all of it, the server's clock included.
+        let text = format!("{begin}; SELECT {}, {CLOCK}", self.settings);
+        let answers = heard(session.client()?.simple_query(&text)).await?;
+        let now = answers.iter().find_map(|answer| match answer {
+            SimpleQueryMessage::Row(row) => row.get(row.len().checked_sub(1)?)?.parse().ok(),
+            _ => None,
+        });
+        let unreadable = || Error::new(Kind::Incompatible, "reading the server's clock");
+        session.began = Timestamp::from_millis(now.ok_or_else(unreadable)?);
         Ok(session)
     }
 
@@ -173,6 +238,18 @@ impl Pool {
     pub(crate) fn close(&self) {
         self.inner.close();
     }
+}
+
+/// The server's clock in milliseconds.
+const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+fn settings() -> String {
+    let limits = [
+        ("statement_timeout", STATEMENT_MILLIS_MAX),
+        ("lock_timeout", STATEMENT_MILLIS_MAX),
+        ("idle_in_transaction_session_timeout", IDLE_MILLIS_MAX),
+    ];
+    limits.map(|(name, millis)| format!("set_config('{name}', '{millis}', true)")).join(", ")
 }
 
 fn tls(root: Option<&str>) -> std::result::Result<MakeRustlsConnect, Box<dyn std::error::Error + Send + Sync>> {
@@ -196,7 +273,10 @@ fn tls(root: Option<&str>) -> std::result::Result<MakeRustlsConnect, Box<dyn std
 /// A connection in hand. One that is dropped within a transaction is closed, not given back.
 pub(crate) struct Session {
     object: Option<Object>,
-    open: bool,
+    /// Whether it may be within a transaction, or wait for an answer.
+    open: AtomicBool,
+    /// The server's time when the transaction began.
+    pub(crate) began: Timestamp,
 }
 
 /// A parameter and its type.
@@ -208,31 +288,43 @@ impl Session {
     }
 
     /// Runs a statement and gives its rows. It has no name on the server, so any connection will do.
-    pub(crate) async fn query(&self, text: &str, parameters: &[Parameter<'_>]) -> std::result::Result<Vec<Row>, Trouble> {
-        heard(self.client()?.query_typed(text, parameters)).await
+    pub(crate) async fn query(
+        &self,
+        text: &str,
+        parameters: &[Parameter<'_>],
+    ) -> std::result::Result<Vec<Row>, Trouble> {
+        self.note(heard(self.client()?.query_typed(text, parameters)).await)
     }
 
     /// Runs a statement; how many rows it concerned.
     pub(crate) async fn execute(&self, text: &str, parameters: &[Parameter<'_>]) -> std::result::Result<u64, Trouble> {
-        heard(self.client()?.execute_typed(text, parameters)).await
+        self.note(heard(self.client()?.execute_typed(text, parameters)).await)
     }
 
     /// Runs statements without parameters.
     pub(crate) async fn batch(&self, text: &str) -> std::result::Result<(), Trouble> {
-        heard(self.client()?.batch_execute(text)).await
+        self.note(heard(self.client()?.batch_execute(text)).await)
+    }
+
+    /// A connection whose answer did not come is not given back: the next one would read it.
+    fn note<T>(&self, answer: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
+        if matches!(answer, Err(Trouble::Silent(_))) {
+            self.open.store(true, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// Ends a transaction: commits what succeeded, undoes what did not.
-    pub(crate) async fn end<T>(mut self, result: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
+    pub(crate) async fn end<T>(self, result: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
         match result {
             Ok(value) => {
                 self.batch("COMMIT").await?;
-                self.open = false;
+                self.open.store(false, Ordering::Relaxed);
                 Ok(value)
             }
             Err(trouble) => {
-                if self.batch("ROLLBACK").await.is_ok() {
-                    self.open = false;
+                if !matches!(trouble, Trouble::Silent(_)) && self.batch("ROLLBACK").await.is_ok() {
+                    self.open.store(false, Ordering::Relaxed);
                 }
                 Err(trouble)
             }
@@ -242,7 +334,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let (true, Some(object)) = (self.open, self.object.take()) {
+        if let (true, Some(object)) = (*self.open.get_mut(), self.object.take()) {
             // What its transaction holds is not known; closing the connection undoes it.
             drop(Object::take(object));
         }
@@ -258,131 +350,6 @@ async fn heard<T>(
     }
 }
 
-/// Why a statement failed.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The server said no.
-    Told(Box<tokio_postgres::error::DbError>),
-    /// The connection was lost, or never made: what was under way may have happened.
-    Silent(String),
-    /// A fault that is neither: ours, or data that is not what it should be.
-    Other(Error),
-}
-
-impl Trouble {
-    pub(crate) fn silent(what: impl Into<String>) -> Trouble {
-        Trouble::Silent(what.into())
-    }
-
-    /// The five characters that classify what the server said.
-    pub(crate) fn state(&self) -> Option<&SqlState> {
-        match self {
-            Trouble::Told(error) => Some(error.code()),
-            _ => None,
-        }
-    }
-
-    /// Whether the same transaction may succeed when it is run again at once.
-    fn is_worth_another_try(&self) -> bool {
-        match self {
-            Trouble::Told(error) => {
-                let code = error.code();
-                [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
-                    || matches!(code.code(), "57P01" | "57P02" | "57P03" | "08000" | "08003" | "08006")
-            }
-            Trouble::Silent(_) => true,
-            Trouble::Other(_) => false,
-        }
-    }
-
-    fn kind(&self) -> Kind {
-        let code = match self {
-            Trouble::Silent(_) => return Kind::Unavailable,
-            Trouble::Other(error) => return error.kind(),
-            Trouble::Told(error) => error.code().code(),
-        };
-        match code {
-            "42501" => Kind::Permission,
-            "42P01" | "42703" | "42883" | "3F000" => Kind::Incompatible,
-            "3D000" => Kind::Invalid,
-            "XX001" | "XX002" => Kind::Corrupt,
-            "55P03" | "57014" | "25006" => Kind::Unavailable,
-            _ => match &code[..code.len().min(2)] {
-                "08" | "40" | "57" | "58" => Kind::Unavailable,
-                "53" => Kind::Resource,
-                "28" => Kind::Permission,
-                _ => Kind::Internal,
-            },
-        }
-    }
-
-    /// The error of a store or a sink.
-    pub(crate) fn explain(self, doing: &str) -> Error {
-        let kind = self.kind();
-        match self {
-            Trouble::Other(error) => error,
-            Trouble::Silent(what) => Error::new(kind, doing).because(what),
-            Trouble::Told(error) => {
-                let explained = Error::new(kind, doing);
-                let text = format!("{} ({})", error.message(), error.code().code());
-                let explained = explained.because(text);
-                match error.hint() {
-                    Some(hint) => explained.hint(hint),
-                    None => explained,
-                }
-            }
-        }
-    }
-}
-
-impl From<tokio_postgres::Error> for Trouble {
-    fn from(error: tokio_postgres::Error) -> Trouble {
-        if let Some(told) = error.as_db_error() {
-            return Trouble::Told(Box::new(told.clone()));
-        }
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-        let text = format!("{error}{source}");
-        // A value that cannot be sent or read is not the network's fault.
-        let io = std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
-        if error.is_closed() || io || text.contains("connect") || text.contains("TLS") || text.contains("tls") {
-            Trouble::Silent(text)
-        } else {
-            Trouble::Other(Error::new(Kind::Internal, "talking to PostgreSQL").because(text))
-        }
-    }
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Other(error)
-    }
-}
-
-/// How often a transaction was tried. Transactions that are tried again recognise what they did before: by the ids of
-/// events, by tokens, by keys.
-pub(crate) struct Tries {
-    began: Stopwatch,
-    tried: u32,
-}
-
-impl Tries {
-    pub(crate) fn new() -> Tries {
-        Tries { began: Stopwatch::start(), tried: 0 }
-    }
-
-    /// Returns when it is time to try again; the trouble, if that would not help or was tried enough.
-    pub(crate) async fn again(&mut self, trouble: Trouble) -> std::result::Result<(), Trouble> {
-        self.tried += 1;
-        if !trouble.is_worth_another_try() || self.tried >= TRIES_MAX || self.began.elapsed() > TRYING_MAX {
-            return Err(trouble);
-        }
-        // Two that met in a deadlock should not meet again.
-        let spread = u64::try_from(random() % 20).unwrap_or(0) * u64::from(self.tried);
-        tokio::time::sleep(Duration::from_millis(5 + spread)).await;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Address, without_password};
@@ -390,7 +357,8 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_shown_without_their_secrets() {
-        let address = Address::parse("postgresql://me:geheim@db.example:5433/gis?schema=events&sslmode=require").unwrap();
+        let address =
+            Address::parse("postgresql://me:geheim@db.example:5433/gis?schema=events&sslmode=require").unwrap();
         assert_eq!(address.schema.as_deref(), Some("events"));
         assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
         assert_eq!(address.shown(), "postgresql://me@db.example:5433/gis");
@@ -403,7 +371,9 @@ mod tests {
         ] {
             assert_eq!(Address::parse(url).unwrap().config.get_ssl_mode(), mode, "{url}");
         }
-        for url in ["postgresql://me@h/d?sslmode=perhaps", "postgresql://me@h/d?schema=", "postgresql://me@h/d?nonsense=1"] {
+        for url in
+            ["postgresql://me@h/d?sslmode=perhaps", "postgresql://me@h/d?schema=", "postgresql://me@h/d?nonsense=1"]
+        {
             assert!(Address::parse(url).is_err(), "{url}");
         }
     }

@@ -39,6 +39,7 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         intake::a_batch_finds_its_own_duplicates,
         intake::any_known_alias_makes_a_duplicate,
         intake::the_same_id_again_is_accepted_again,
+        intake::the_same_id_again_is_accepted_even_where_its_key_is_free,
         intake::other_content_under_a_known_delivery_is_a_conflict,
         intake::one_key_with_two_fingerprints_is_a_collision,
         intake::content_that_differs_outside_the_identity_is_drift,

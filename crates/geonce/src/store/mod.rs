@@ -2,9 +2,13 @@
 //!
 //! [`Store`] is the contract, [`open`] the only match on backends, [`conformance`] the suite every backend passes.
 
+mod books;
 pub mod conformance;
 mod embedded;
+mod encoding;
+mod postgres;
 pub mod spill;
+mod verdict;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -30,19 +34,22 @@ pub struct Options {
     pub dead_retention: Duration,
     /// Whether payloads are kept once their event is done.
     pub keep_payload: bool,
+    /// Whether a server is taken that may lose what it has committed.
+    pub accept_loss: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let day = Duration::from_hours(24);
-        Options { window: 7 * day, dead_retention: 30 * day, keep_payload: true }
+        Options { window: 7 * day, dead_retention: 30 * day, keep_payload: true, accept_loss: false }
     }
 }
 
 /// Who opens a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A gateway: the only one that accepts. A second one is refused while the first runs.
+    /// A gateway: the only one that accepts. The embedded store refuses a second one while the first runs; a server
+    /// serves many.
     Gateway,
     /// A tool beside a gateway that may be running: lists, replays, purges. It does not accept.
     Tool,
@@ -456,11 +463,14 @@ pub trait Store: Send + Sync {
     fn close(&self) -> Answer<'_, ()>;
 }
 
-/// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests.
+/// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests; or
+/// `postgresql://user@host/database?schema=name`.
 pub fn open(url: &str, options: &Options, access: Access, folder: &Path) -> Result<Arc<dyn Store>> {
     match url.split_once(':') {
         Some(("sqlite", ":memory:")) => embedded::open(None, options, access),
         Some(("sqlite", file)) => embedded::open(Some(&folder.join(file)), options, access),
-        _ => Err(Error::new(Kind::Invalid, format!("{url:?} is no store")).hint("sqlite:geonce.db")),
+        Some(("postgresql" | "postgres", _)) => postgres::open(url, options, access),
+        _ => Err(Error::new(Kind::Invalid, format!("{url:?} is no store"))
+            .hint("sqlite:geonce.db or postgresql://user@host/database")),
     }
 }

@@ -61,6 +61,12 @@ pub(super) async fn any_known_alias_makes_a_duplicate(bench: &Bench) {
     // A duplicate claims nothing: its unknown keys are still free.
     assert_eq!(bench.accept_one(bench.event("b", START), START).await, Verdict::Accepted);
     assert_eq!(bench.accept_one(bench.event("b2", START), START).await, Verdict::Accepted);
+    // Nor does it in the batch that it comes with.
+    let (mut by_alias, fresh) = (bench.event("c", START), bench.event("c", START));
+    (by_alias.aliases, by_alias.content) = (vec![key("a2")], *key("a").digest());
+    let fresh_id = fresh.id;
+    assert_eq!(bench.accept(vec![by_alias, fresh], START).await, [duplicate(id), Verdict::Accepted]);
+    assert_eq!(bench.accept_one(bench.event("c", START), START).await, duplicate(fresh_id));
     assert_eq!(bench.record(id).await.aliases, aliases);
     let by_key = bench.list(Filter { key: Some(key("a3").key()), ..Filter::default() }).await;
     assert_eq!(by_key.iter().map(|record| record.id).collect::<Vec<_>>(), [id]);
@@ -74,6 +80,28 @@ pub(super) async fn the_same_id_again_is_accepted_again(bench: &Bench) {
     let ledger = bench.ledger().await;
     assert_eq!((ledger.received, ledger.waiting, ledger.duplicate), (1, 1, 0));
     assert_eq!(bench.lease("map", 10, at(1)).await.len(), 1);
+}
+
+pub(super) async fn the_same_id_again_is_accepted_even_where_its_key_is_free(bench: &Bench) {
+    let delivery = |place: &str| {
+        let mut event = bench.event("delivery", START);
+        (event.spatial, event.content) = (vec![key(place)], *key(place).digest());
+        event
+    };
+    let mut rival = delivery("here");
+    rival.admission = Admission::Dead(cause(Class::Geometry), names(&["map"]));
+    let of = rival.id;
+    assert_eq!(bench.accept_one(rival, START).await, Verdict::Accepted);
+    let other = delivery("there");
+    let event = other.id;
+    assert_eq!(bench.accept_one(other.clone(), START).await, Verdict::Conflict { event, of });
+    assert_eq!(bench.purge(Filter { id: Some(of), ..Filter::default() }, at(1)).await, 1);
+    let beside = bench.event("beside", at(2));
+    let verdicts = bench.accept(vec![other, beside], at(2)).await;
+    assert_eq!(verdicts, [Verdict::Accepted, Verdict::Accepted], "what is recorded is not recorded again");
+    assert_eq!(bench.record(event).await.state, State::Dead);
+    let ledger = bench.ledger().await;
+    assert_eq!((ledger.received, ledger.dead, ledger.purged, ledger.waiting), (3, 1, 1, 1));
 }
 
 pub(super) async fn other_content_under_a_known_delivery_is_a_conflict(bench: &Bench) {

@@ -2,23 +2,16 @@
 
 use super::claims::Key;
 use super::failure::Attempt;
-use super::group::{Group, Tally};
+use super::group::Group;
 use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN, Standing};
 use super::work::revive;
 use crate::clock::Timestamp;
-use crate::event::{Cause, Class, Outcome, State};
+use crate::event::{Cause, Outcome, State};
+use crate::store::books::Tally;
+use crate::store::verdict::{self, Clash};
 use crate::store::{Admission, NewEvent, Verdict};
 use geonce_key::Fingerprint;
 use rusqlite::{OptionalExtension, params};
-use sha2::{Digest, Sha256};
-
-/// What the digest of a conflicting content begins with, so that it is no key of anything else.
-const CONFLICT_PREFIX: &[u8] = b"geonce conflict 1\0";
-
-/// Code and counter of a delivery id that comes with other content.
-const CONFLICT: (&str, Tally) = ("conflict", Tally::Conflict);
-/// Code and counter of one key with two fingerprints.
-const COLLISION: (&str, Tally) = ("collision", Tally::Collision);
 
 /// Records a batch in the transaction of `group`.
 pub(super) fn accept(group: &mut Group<'_>, batch: &[NewEvent], now: Timestamp) -> Attempt<Vec<Verdict>> {
@@ -34,21 +27,12 @@ fn accept_one(group: &mut Group<'_>, event: &NewEvent, now: Timestamp) -> Attemp
         if holder.id == event.id {
             return Ok(Verdict::Accepted);
         }
-        if !holder.digests.iter().any(|known| known.digest() == fingerprint.digest()) {
-            return clash(group, event, source, &holder, COLLISION, now);
-        }
-        if contradicts(event, &holder) {
-            return clash(group, event, source, &holder, CONFLICT, now);
+        if let Some(clash) = verdict::clash(event, fingerprint, &holder.digests, &holder.spatial) {
+            return contradict(group, event, source, &holder, clash, now);
         }
         return repeat(group, event, source, &holder, now);
     }
     record(group, event, source, None, now)
-}
-
-/// Whether a known delivery id comes with content that shares no spatial fingerprint with what came first.
-fn contradicts(event: &NewEvent, holder: &EventRow) -> bool {
-    let shares = |mine: &Fingerprint| holder.spatial.contains(mine) || holder.digests.contains(mine);
-    !event.spatial.is_empty() && !event.spatial.iter().any(shares)
 }
 
 /// A duplicate: counted, and where its event died of something that time may mend, revived.
@@ -87,19 +71,15 @@ fn open_state(group: &Group<'_>, holder: &EventRow) -> Attempt<State> {
 }
 
 /// Same id or key, other content: recorded as dead under a key of its own, once for each content.
-fn clash(
+fn contradict(
     group: &mut Group<'_>,
     event: &NewEvent,
     source: i64,
     holder: &EventRow,
-    (code, tally): (&str, Tally),
+    clash: Clash,
     now: Timestamp,
 ) -> Attempt<Verdict> {
-    let mut digest = Sha256::new();
-    digest.update(CONFLICT_PREFIX);
-    digest.update(event.key.digest());
-    digest.update(event.content);
-    let key = Fingerprint::from_digest(digest.finalize().into(), event.key.is_secret());
+    let key = verdict::clash_key(event);
     if let Some(known) = group.holder(Key(key.key()))? {
         if known.id != event.id {
             let mut standing = known.standing;
@@ -108,13 +88,8 @@ fn clash(
         }
         return Ok(Verdict::Conflict { event: known.id, of: holder.id });
     }
-    let message = match code {
-        "collision" => format!("{} is known by the same key, but not by the same fingerprint", holder.id),
-        _ => format!("{} came under the same id with other content", holder.id),
-    };
-    let cause = Cause::new(Class::Conflict, code, message);
-    record(group, event, source, Some(&(key, cause)), now)?;
-    group.count(source, tally, 1);
+    record(group, event, source, Some(&(key, clash.cause(holder.id))), now)?;
+    group.count(source, clash.tally(), 1);
     Ok(Verdict::Conflict { event: event.id, of: holder.id })
 }
 

@@ -1,14 +1,12 @@
 //! Compares the store with itself: `SQLite`'s own check, records against work, payloads, claims and books.
 
 use super::failure::{Attempt, Failure};
-use super::group::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES};
-use super::read::{counters, ledger_fields};
-use super::row::{DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, Task, number};
+use super::read::counters;
+use super::row::{DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, Task, number};
 use super::work::payload;
-use crate::store::Ledger;
+use crate::store::books::{Records, compare};
 use rusqlite::{Connection, params};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 /// The most problems that are listed.
 const PROBLEMS_MAX: usize = 100;
@@ -72,7 +70,7 @@ fn structure(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
 }
 
 /// Counts of records by source: those of each state, and keys.
-type Seen = HashMap<i64, [i64; 4]>;
+type Seen = HashMap<i64, Records>;
 
 fn records(connection: &Connection, findings: &mut Findings, seen: &mut Seen) -> Attempt<()> {
     let mut statement = connection.prepare(&format!("SELECT {EVENT_COLUMNS} FROM event e ORDER BY e.id"))?;
@@ -177,42 +175,10 @@ fn claims(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
 
 /// The law for each source, and the counters that can be compared with records.
 fn books(connection: &Connection, findings: &mut Findings, seen: &Seen) -> Attempt<()> {
-    let mut by_source: BTreeMap<Arc<str>, HashMap<String, i64>> = BTreeMap::new();
-    for (source, name, value) in counters(connection)? {
-        if value < 0 {
-            findings.add(format!("{source}: {name} is below zero"));
-        }
-        by_source.entry(source).or_default().insert(name, value);
-    }
-    let numbers = super::read::names(connection, "source")?;
-    for (source, counts) in by_source {
-        let count = |name: &str| counts.get(name).copied().unwrap_or(0);
-        let mut ledger = Ledger::default();
-        for (name, field) in TALLIES.iter().zip(ledger_fields(&mut ledger)) {
-            *field = u64::try_from(count(name)).unwrap_or(0);
-        }
-        if ledger.difference() != 0 {
-            findings.add(format!("{source}: the books are off by {}", ledger.difference()));
-        }
-        for (name, prefix) in [("refused", REFUSED_PREFIX), ("dead", DEAD_PREFIX)] {
-            let of_code = counts.iter().filter(|(name, _)| name.starts_with(prefix));
-            let by_code: i64 = of_code.map(|(_, value)| value).sum();
-            if by_code != count(name) {
-                findings.add(format!("{source}: {name} is {}, but {by_code} by code", count(name)));
-            }
-        }
-        let records = numbers.number(&source).and_then(|number| seen.get(&number)).copied().unwrap_or_default();
-        let pairs = [
-            ("waiting", records[usize::try_from(OPEN).unwrap_or(0)]),
-            ("done", records[usize::try_from(DONE).unwrap_or(0)]),
-            ("dead", records[usize::try_from(DEAD).unwrap_or(0)]),
-            ("keys", records[3]),
-        ];
-        for (name, found) in pairs {
-            if count(name) != found {
-                findings.add(format!("{source}: {name} is {}, but there are {found}", count(name)));
-            }
-        }
+    let names = super::read::names(connection, "source")?;
+    let records = seen.iter().filter_map(|(&number, &counts)| Some((names.name(number)?, counts))).collect();
+    for problem in compare(counters(connection)?, &records) {
+        findings.add(problem);
     }
     Ok(())
 }

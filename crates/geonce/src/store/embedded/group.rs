@@ -6,72 +6,12 @@
 use super::claims::{Claims, Key, KeyMap, Step};
 use super::failure::{Attempt, damaged};
 use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Names, Standing};
-use crate::event::{Cause, EventId, Outcome};
+use crate::event::{Cause, EventId};
 use crate::store::Options;
+use crate::store::books::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
-
-/// What is counted for each source: the fields of a ledger, and how many records and keys there are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Tally {
-    Received,
-    Refused,
-    Duplicate,
-    Applied,
-    Stale,
-    Near,
-    Repaired,
-    Dead,
-    Purged,
-    Waiting,
-    Conflict,
-    Drift,
-    Collision,
-    Revived,
-    /// Records of events that are done.
-    Done,
-    /// Keys that are remembered.
-    Keys,
-}
-
-/// The names of the tallies in the store, in their order.
-pub(super) const TALLIES: [&str; 16] = [
-    "received",
-    "refused",
-    "duplicate",
-    "applied",
-    "stale",
-    "near",
-    "repaired",
-    "dead",
-    "purged",
-    "waiting",
-    "conflict",
-    "drift",
-    "collision",
-    "revived",
-    "done",
-    "keys",
-];
-
-/// What the name of a counter of refused events begins with; the code follows.
-pub(super) const REFUSED_PREFIX: &str = "refused:";
-
-/// What the name of a counter of dead events begins with; the code follows.
-pub(super) const DEAD_PREFIX: &str = "dead:";
-
-impl Tally {
-    /// Where an outcome is counted.
-    pub(super) const fn of(outcome: Outcome) -> Tally {
-        match outcome {
-            Outcome::Applied => Tally::Applied,
-            Outcome::Stale => Tally::Stale,
-            Outcome::Near => Tally::Near,
-            Outcome::Repaired => Tally::Repaired,
-        }
-    }
-}
 
 /// Names that are known to be in the store.
 #[derive(Clone, Default)]

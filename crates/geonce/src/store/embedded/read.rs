@@ -2,7 +2,7 @@
 
 use super::claims::{Key, find_on_disk};
 use super::failure::{Attempt, damaged};
-use super::group::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, find_event};
+use super::group::find_event;
 use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, Names, OPEN, Task, bytes16};
 use super::schema::{Place, Purpose};
 use super::select::matches;
@@ -10,10 +10,10 @@ use super::work::payload;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{EventId, State};
-use crate::store::{Filter, Ledger, ListRequest, Record, Status, Work};
+use crate::store::books::{self, Counter};
+use crate::store::{Filter, ListRequest, Record, Status, Work};
 use rusqlite::{Connection, OptionalExtension, params};
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -230,7 +230,7 @@ pub(super) fn next_due(connection: &Connection, sink: &str) -> Attempt<Option<Ti
 }
 
 /// The counters, by source and name.
-pub(super) fn counters(connection: &Connection) -> Attempt<Vec<(Arc<str>, String, i64)>> {
+pub(super) fn counters(connection: &Connection) -> Attempt<Vec<Counter>> {
     let mut statement = connection.prepare_cached(
         "SELECT source.name, counter.name, counter.value FROM counter JOIN source ON source.number = counter.source",
     )?;
@@ -244,40 +244,11 @@ pub(super) fn counters(connection: &Connection) -> Attempt<Vec<(Arc<str>, String
 
 /// The books and the state of the store.
 pub(super) fn status(connection: &Connection, place: &Place) -> Attempt<Status> {
-    let mut status = Status::default();
-    let mut done = 0;
-    for (source, name, value) in counters(connection)? {
-        let value = u64::try_from(value).map_err(|_| damaged(format!("{source}: {name} is below zero")))?;
-        if let Some(code) = name.strip_prefix(REFUSED_PREFIX) {
-            status.invalid.insert((source.to_string(), code.to_owned()), value);
-            continue;
-        }
-        if let Some(code) = name.strip_prefix(DEAD_PREFIX) {
-            if value > 0 {
-                status.dead.insert((source.to_string(), code.to_owned()), value);
-            }
-            continue;
-        }
-        let ledger = status.ledgers.entry(source.to_string()).or_default();
-        match TALLIES.iter().position(|known| *known == name) {
-            Some(place) if place == Tally::Done as usize => done += value,
-            Some(place) if place == Tally::Keys as usize => status.keys += value,
-            Some(place) => *ledger_fields(ledger)[place] = value,
-            None => return Err(damaged(format!("{source}: the counter {name:?} is unknown"))),
-        }
-    }
-    let (waiting, dead) =
-        status.ledgers.values().fold((0, 0), |(waiting, dead), ledger| (waiting + ledger.waiting, dead + ledger.dead));
     let leased: i64 = connection
         .prepare_cached("SELECT count(DISTINCT event) FROM work INDEXED BY leased WHERE token IS NOT NULL")?
         .query_row([], |row| row.get(0))?;
-    let leased = u64::try_from(leased).unwrap_or(0);
-    status.states = BTreeMap::from([
-        (State::Ready, waiting.saturating_sub(leased)),
-        (State::Leased, leased),
-        (State::Done, done),
-        (State::Dead, dead),
-    ]);
+    let mut status = books::status(counters(connection)?, u64::try_from(leased).unwrap_or(0)).map_err(damaged)?;
+    let waiting: u64 = status.ledgers.values().map(|ledger| ledger.waiting).sum();
     status.oldest_waiting = if waiting > 0 { oldest_waiting(connection)? } else { None };
     let size = |file| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
     let log_bytes = size(place.log());
@@ -287,26 +258,6 @@ pub(super) fn status(connection: &Connection, place: &Place) -> Attempt<Status> 
     // The log is only ever passed through.
     status.bytes_free = u64::try_from(free_bytes).unwrap_or(0) + log_bytes;
     Ok(status)
-}
-
-/// The fields of a ledger in the order of [`TALLIES`].
-pub(super) fn ledger_fields(ledger: &mut Ledger) -> [&mut u64; 14] {
-    [
-        &mut ledger.received,
-        &mut ledger.refused,
-        &mut ledger.duplicate,
-        &mut ledger.applied,
-        &mut ledger.stale,
-        &mut ledger.near,
-        &mut ledger.repaired,
-        &mut ledger.dead,
-        &mut ledger.purged,
-        &mut ledger.waiting,
-        &mut ledger.conflict,
-        &mut ledger.drift,
-        &mut ledger.collision,
-        &mut ledger.revived,
-    ]
 }
 
 fn oldest_waiting(connection: &Connection) -> Attempt<Option<Timestamp>> {

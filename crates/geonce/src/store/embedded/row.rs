@@ -5,31 +5,17 @@
 
 use super::failure::{Attempt, damaged};
 use crate::clock::Timestamp;
-use crate::event::{Cause, Class, EventId, Outcome};
+use crate::event::{Cause, EventId, Outcome};
+pub(super) use crate::store::encoding::{
+    Bytes16, DEAD, DONE, NEVER, OPEN, form_number, number, outcome_from, outcome_number, write_cause,
+    write_fingerprints,
+};
+use crate::store::encoding::{cause_from, form_from, read_fingerprints};
 use geonce_key::{Fingerprint, Form};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// The states of an event that its row tells; whether an open one is ready or leased, its work tells.
-pub(super) const OPEN: i64 = 0;
-pub(super) const DONE: i64 = 1;
-pub(super) const DEAD: i64 = 2;
-
-/// `due` of work that is dead: never leased.
-pub(super) const NEVER: i64 = i64::MAX;
-
-/// Bytes of a stored fingerprint: whether a key secret was used, and the digest.
-const FINGERPRINT_BYTES: usize = 33;
-
-/// A number of things as a parameter.
-pub(super) fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// Sixteen bytes of an id or a key.
-pub(super) type Bytes16 = [u8; 16];
 
 /// Columns of an event, in the order in which [`EventRow::read`] takes them.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
@@ -104,7 +90,7 @@ impl EventRow {
         if event_sum(id, source, received, form, crs, digests, spatial, &content) != row.get::<_, i64>(14)? {
             return Err(damaged(format!("the record of {id} does not match its checksum")));
         }
-        let digests = read_fingerprints(digests)?;
+        let digests = read_fingerprints(digests).map_err(damaged)?;
         if digests.is_empty() {
             return Err(damaged(format!("the record of {id} has no key")));
         }
@@ -112,14 +98,14 @@ impl EventRow {
         Ok(EventRow {
             id,
             source,
-            outcome: standing.outcome.map(outcome_from).transpose()?,
-            cause: standing.cause.as_deref().map(cause_from).transpose()?,
+            outcome: standing.outcome.map(outcome_from).transpose().map_err(damaged)?,
+            cause: standing.cause.as_deref().map(cause_from).transpose().map_err(damaged)?,
             standing,
             received: Timestamp::from_millis(received),
-            form: form_from(form)?,
+            form: form_from(form).map_err(damaged)?,
             crs: crs.map(u32::try_from).transpose().map_err(|_| damaged("a coordinate system out of range"))?,
             digests,
-            spatial: read_fingerprints(spatial)?,
+            spatial: read_fingerprints(spatial).map_err(damaged)?,
             content,
         })
     }
@@ -162,7 +148,7 @@ impl Task {
 
     /// What went wrong last.
     pub(super) fn cause(&self) -> Attempt<Option<Cause>> {
-        self.cause.as_deref().map(cause_from).transpose()
+        self.cause.as_deref().map(cause_from).transpose().map_err(damaged)
     }
 }
 
@@ -249,76 +235,6 @@ impl Sum {
 pub(super) fn bytes16(row: &Row<'_>, column: usize) -> Attempt<Bytes16> {
     let bytes = row.get_ref(column)?.as_blob().map_err(|_| damaged("an id or key that is no bytes"))?;
     bytes.try_into().map_err(|_| damaged("an id or key that has not 16 bytes"))
-}
-
-/// Appends fingerprints as they are stored.
-pub(super) fn write_fingerprints<'a>(fingerprints: impl IntoIterator<Item = &'a Fingerprint>, out: &mut Vec<u8>) {
-    out.clear();
-    for fingerprint in fingerprints {
-        out.push(u8::from(fingerprint.is_secret()));
-        out.extend_from_slice(fingerprint.digest());
-    }
-}
-
-fn read_fingerprints(bytes: &[u8]) -> Attempt<Vec<Fingerprint>> {
-    let chunks = bytes.chunks_exact(FINGERPRINT_BYTES);
-    if !chunks.remainder().is_empty() {
-        return Err(damaged("fingerprints of the wrong length"));
-    }
-    Ok(chunks
-        .map(|chunk| {
-            let mut digest = [0; 32];
-            digest.copy_from_slice(&chunk[1..]);
-            Fingerprint::from_digest(digest, chunk[0] != 0)
-        })
-        .collect())
-}
-
-/// The number of a form.
-pub(super) const fn form_number(form: Form) -> i64 {
-    match form {
-        Form::Json => 0,
-        Form::Wkt => 1,
-        Form::Wkb => 2,
-        Form::WkbHex => 3,
-    }
-}
-
-fn form_from(number: i64) -> Attempt<Form> {
-    [Form::Json, Form::Wkt, Form::Wkb, Form::WkbHex]
-        .into_iter()
-        .find(|&form| form_number(form) == number)
-        .ok_or_else(|| damaged(format!("form {number} is unknown")))
-}
-
-/// The number of an outcome.
-pub(super) const fn outcome_number(outcome: Outcome) -> i64 {
-    match outcome {
-        Outcome::Applied => 0,
-        Outcome::Stale => 1,
-        Outcome::Near => 2,
-        Outcome::Repaired => 3,
-    }
-}
-
-pub(super) fn outcome_from(number: i64) -> Attempt<Outcome> {
-    Outcome::ALL
-        .iter()
-        .copied()
-        .find(|&outcome| outcome_number(outcome) == number)
-        .ok_or_else(|| damaged(format!("outcome {number} is unknown")))
-}
-
-/// What a cause looks like in its column: a JSON array of class, code, pointer, message.
-pub(super) fn write_cause(cause: &Cause) -> String {
-    serde_json::json!([cause.class.as_str(), cause.code, cause.pointer, cause.message]).to_string()
-}
-
-fn cause_from(text: &str) -> Attempt<Cause> {
-    let parts: [String; 4] = serde_json::from_str(text).map_err(|_| damaged("a cause that cannot be read"))?;
-    let [class, code, pointer, message] = parts;
-    let class = Class::from_word(&class).ok_or_else(|| damaged("a cause of an unknown class"))?;
-    Ok(Cause { class, code, pointer, message })
 }
 
 /// Names by number and numbers by name, of sources or of sinks. Names are only ever added.

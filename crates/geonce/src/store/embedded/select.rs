@@ -8,6 +8,7 @@ use super::work::{forget, revive};
 use super::writer::Slice;
 use crate::clock::Timestamp;
 use crate::event::{EventId, State};
+use crate::store::encoding::first_id;
 use crate::store::{Filter, Swept};
 use rusqlite::{OptionalExtension, params};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -198,11 +199,6 @@ pub(super) fn sweep(
         }
     }
     Ok(Slice::More(sweep))
-}
-
-/// The least id of events made at `time`.
-fn first_id(time: Timestamp) -> Bytes16 {
-    (u128::try_from(time.millis()).unwrap_or(0) << 80).to_be_bytes()
 }
 
 /// Forgets done events whose window is over: how many were seen and forgotten, and the last one seen.

@@ -3,10 +3,12 @@
 //! An event's state follows from its work: open while some is ready or leased, else dead if some is dead, else done.
 
 use super::failure::{Attempt, Failure, damaged};
-use super::group::{Group, Tally};
+use super::group::Group;
 use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN, Standing, Task, bytes16};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
+use crate::store::books::Tally;
+use crate::store::verdict::{cause_with, outcome_with};
 use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement, company_max};
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, params};
@@ -207,13 +209,8 @@ fn resolve(
     outcome: Option<Outcome>,
     now: Timestamp,
 ) -> Attempt<()> {
-    let earlier = standing.outcome.map(row::outcome_from).transpose()?;
-    let outcome = match (earlier, outcome) {
-        // Applied anywhere is applied.
-        (Some(Outcome::Applied), _) | (_, None) => earlier,
-        (None, _) | (_, Some(Outcome::Applied)) => outcome,
-        (Some(_), Some(_)) => earlier,
-    };
+    let earlier = standing.outcome.map(row::outcome_from).transpose().map_err(damaged)?;
+    let outcome = outcome_with(earlier, outcome);
     standing.outcome = outcome.map(row::outcome_number);
     let (open, dead_cause) = remaining(group, id)?;
     if open {
@@ -238,8 +235,7 @@ fn resolve(
     group.stand(id, &standing)
 }
 
-/// Whether some work of an event is ready or leased; and, of the dead work, the cause that stands for the event: one
-/// that time does not mend comes first.
+/// Whether some work of an event is ready or leased; and, of the dead work, the cause that stands for the event.
 fn remaining(group: &Group<'_>, event: EventId) -> Attempt<(bool, Option<Cause>)> {
     let mut statement = group
         .connection
@@ -253,9 +249,7 @@ fn remaining(group: &Group<'_>, event: EventId) -> Attempt<(bool, Option<Cause>)
         }
         let task = Task::read(row, event, row.get(1)?, 2)?;
         let cause = task.cause()?.ok_or_else(|| damaged("dead work without a cause"))?;
-        if dead.as_ref().is_none_or(|known| known.class.is_transient() && !cause.class.is_transient()) {
-            dead = Some(cause);
-        }
+        dead = Some(cause_with(dead, cause));
     }
     Ok((open, dead))
 }

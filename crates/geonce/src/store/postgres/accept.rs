@@ -1,0 +1,322 @@
+//! Recording a group of events in one transaction, or telling what is known about them.
+//!
+//! All keys are claimed first, sorted, in one statement; one that is taken makes us wait until its holder is committed,
+//! so that the next statement sees it. Claims that turn out to be a duplicate's are undone before the commit.
+
+use super::counts::is_last_group;
+use super::plan::{Holder, Known, Plan, plan};
+use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
+use super::{Attempt, Shared};
+use crate::clock::Timestamp;
+use crate::event::{EventId, Outcome};
+use crate::postgres::{Parameter, Session, Trouble};
+use crate::store::NewEvent;
+use crate::store::encoding::{
+    Bytes16, DEAD, DONE, NEVER, OPEN, form_number, number, outcome_number, write_cause, write_fingerprints,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio_postgres::types::Type;
+
+/// How often keys are looked at that change hands meanwhile.
+const LOOKS_MAX: usize = 8;
+
+/// What one transaction records.
+pub(super) struct Group<'a> {
+    pub(super) events: Vec<(&'a NewEvent, Timestamp)>,
+    pub(super) refused: &'a HashMap<(Arc<str>, String), u64>,
+    /// By this the group recognises itself when its commit was not answered.
+    pub(super) number: i64,
+    pub(super) slot: i64,
+    /// Whether to look first which of the events are recorded already.
+    pub(super) careful: bool,
+}
+
+/// Records a group. `repeated` means that an earlier attempt may have been committed.
+pub(super) async fn accept<'a>(
+    shared: &Shared,
+    session: &Session,
+    group: &Group<'a>,
+    repeated: bool,
+) -> Attempt<Plan<'a>> {
+    let counted = repeated && is_last_group(session, group.slot, group.number).await?;
+    let events: Vec<(&NewEvent, Timestamp)> =
+        group.events.iter().map(|&(event, given)| (event, shared.now(session, given))).collect();
+    let mut wanted = BTreeMap::new();
+    for (event, _) in &events {
+        for fingerprint in std::iter::once(&event.key).chain(&event.aliases) {
+            wanted.entry(fingerprint.key()).or_insert(event.id);
+        }
+    }
+    let mut known = Known::default();
+    if group.careful {
+        let ids: Vec<Uuid> = events.iter().map(|(event, _)| event.id.into()).collect();
+        let rows = session.query("SELECT id FROM event WHERE id = ANY($1)", &[(&ids, Type::UUID_ARRAY)]).await?;
+        known.recorded = rows.iter().map(|row| Ok(get::<Uuid>(row, 0)?.id())).collect::<Attempt<_>>()?;
+    }
+    let mut plan = loop {
+        look_up(session, &mut known, wanted).await?;
+        let mut plan = plan(&events, &known)?;
+        if plan.missing.is_empty() {
+            break plan;
+        }
+        wanted = std::mem::take(&mut plan.missing);
+    };
+    if counted && plan.fresh.is_empty() {
+        // The earlier attempt was committed; only its answer was lost.
+        (plan.counts, plan.repeats) = Default::default();
+    } else if !counted {
+        for ((source, code), &count) in group.refused {
+            plan.counts.add_refused(source, code, count);
+        }
+    }
+    correct_claims(session, &known, &plan).await?;
+    revive(session, &plan, &events).await?;
+    let rows = Rows::of(&plan, shared.options.keep_payload);
+    // Sent together, answered in order. The first failure is the one that tells why.
+    let (event, body, work, repeats, counts) = tokio::join!(
+        rows.insert_events(session),
+        rows.insert_bodies(session),
+        rows.insert_work(session),
+        count_repeats(session, &plan.repeats),
+        plan.counts.write(session, group.slot, Some(group.number)),
+    );
+    event.and(body).and(work).and(repeats).and(counts)?;
+    Ok(plan)
+}
+
+/// Claims the keys that nobody has, and finds out who has the others.
+async fn look_up(session: &Session, known: &mut Known, mut wanted: BTreeMap<Bytes16, EventId>) -> Attempt<()> {
+    for _ in 0..LOOKS_MAX {
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<Uuid> = wanted.keys().map(|&key| Uuid(key)).collect();
+        let events: Vec<Uuid> = wanted.values().map(|&event| event.into()).collect();
+        let text = "INSERT INTO claim (key, event) SELECT k, e FROM unnest($1::uuid[], $2::uuid[]) AS t(k, e) \
+                    ON CONFLICT (key) DO NOTHING RETURNING key";
+        let both: [Parameter<'_>; 2] = [(&keys, Type::UUID_ARRAY), (&events, Type::UUID_ARRAY)];
+        for row in session.query(text, &both).await? {
+            let Uuid(key) = get(&row, 0)?;
+            if let Some(event) = wanted.remove(&key) {
+                known.taken.insert(key, event);
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<Uuid> = wanted.keys().map(|&key| Uuid(key)).collect();
+        // As a join each key is looked for in its own part only.
+        let text = "SELECT c.key, c.event FROM unnest($1::uuid[]) AS t(k) JOIN claim c ON c.key = t.k";
+        let rows = session.query(text, &[(&keys, Type::UUID_ARRAY)]).await?;
+        let claims: Vec<(Uuid, Uuid)> =
+            rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Attempt<_>>()?;
+        load(session, known, claims.iter().map(|(_, event)| event.id()).collect()).await?;
+        let mut stray = (Vec::new(), Vec::new());
+        for (key, event) in claims {
+            if known.holders.contains_key(&event.id()) {
+                known.held.insert(key.0, event.id());
+                wanted.remove(&key.0);
+            } else {
+                stray.0.push(key);
+                stray.1.push(event);
+            }
+        }
+        // A claim whose event is gone is free.
+        if !stray.0.is_empty() {
+            let text = "DELETE FROM claim c USING unnest($1::uuid[], $2::uuid[]) AS t(k, e) WHERE c.key = t.k AND c.event = t.e";
+            let both: [Parameter<'_>; 2] = [(&stray.0, Type::UUID_ARRAY), (&stray.1, Type::UUID_ARRAY)];
+            session.execute(text, &both).await?;
+        }
+    }
+    Err(Trouble::silent("keys kept changing hands"))
+}
+
+/// Reads events and holds them until the transaction ends.
+async fn load(session: &Session, known: &mut Known, ids: BTreeSet<EventId>) -> Attempt<()> {
+    let ids: Vec<Uuid> = ids.into_iter().filter(|id| !known.holders.contains_key(id)).map(Uuid::from).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let text = format!("SELECT {EVENT_COLUMNS} FROM event e WHERE e.id = ANY($1) ORDER BY e.id FOR UPDATE");
+    let mut unsettled: Vec<Uuid> = Vec::new();
+    for row in session.query(&text, &[(&ids, Type::UUID_ARRAY)]).await? {
+        let event = EventRow::read(&row)?;
+        if event.state != DONE {
+            unsettled.push(event.id.into());
+        }
+        known.holders.insert(event.id, Holder { event, leased: false, revivable: false });
+    }
+    if unsettled.is_empty() {
+        return Ok(());
+    }
+    let text =
+        "SELECT event, bool_or(token IS NOT NULL), bool_or(due = $2) FROM work WHERE event = ANY($1) GROUP BY event";
+    for row in session.query(text, &[(&unsettled, Type::UUID_ARRAY), (&NEVER, Type::INT8)]).await? {
+        if let Some(holder) = known.holders.get_mut(&get::<Uuid>(&row, 0)?.id()) {
+            (holder.leased, holder.revivable) = (get(&row, 1)?, get(&row, 2)?);
+        }
+    }
+    Ok(())
+}
+
+/// Gives claims to those who turned out to need them, and back those that nobody does.
+async fn correct_claims(session: &Session, known: &Known, plan: &Plan<'_>) -> Attempt<()> {
+    let (mut unused, mut others, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+    for (&key, &event) in &known.taken {
+        match plan.owners.get(&key).map(|&place| plan.fresh[place].event.id) {
+            None => unused.push(Uuid(key)),
+            Some(owner) if owner != event => {
+                others.push(Uuid(key));
+                owners.push(Uuid::from(owner));
+            }
+            Some(_) => {}
+        }
+    }
+    if !unused.is_empty() {
+        let text = "DELETE FROM claim c USING unnest($1::uuid[]) AS t(k) WHERE c.key = t.k";
+        session.execute(text, &[(&unused, Type::UUID_ARRAY)]).await?;
+    }
+    if !others.is_empty() {
+        let text = "UPDATE claim SET event = t.e FROM unnest($1::uuid[], $2::uuid[]) AS t(k, e) WHERE claim.key = t.k";
+        session.execute(text, &[(&others, Type::UUID_ARRAY), (&owners, Type::UUID_ARRAY)]).await?;
+    }
+    Ok(())
+}
+
+/// Makes dead events ready again.
+async fn revive(session: &Session, plan: &Plan<'_>, events: &[(&NewEvent, Timestamp)]) -> Attempt<()> {
+    let (false, Some(&(_, now))) = (plan.revived.is_empty(), events.last()) else { return Ok(()) };
+    let ids: Vec<Uuid> = plan.revived.iter().map(|&id| id.into()).collect();
+    super::work::revive(session, &ids, now).await.map(drop)
+}
+
+async fn count_repeats(session: &Session, repeats: &BTreeMap<EventId, i64>) -> Attempt<()> {
+    if repeats.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = repeats.keys().map(|&id| id.into()).collect();
+    let counts: Vec<i64> = repeats.values().copied().collect();
+    let text = "UPDATE event SET duplicates = event.duplicates + t.n FROM unnest($1::uuid[], $2::bigint[]) AS t(i, n) \
+                WHERE event.id = t.i";
+    session.execute(text, &[(&ids, Type::UUID_ARRAY), (&counts, Type::INT8_ARRAY)]).await.map(drop)
+}
+
+/// The rows of new events, column by column.
+#[derive(Default)]
+struct Rows<'p> {
+    ids: Vec<Uuid>,
+    sources: Vec<&'p str>,
+    states: Vec<i16>,
+    outcomes: Vec<Option<i16>>,
+    received: Vec<i64>,
+    settled: Vec<Option<i64>>,
+    duplicates: Vec<i64>,
+    forms: Vec<i16>,
+    crs: Vec<Option<i64>>,
+    digests: Vec<Vec<u8>>,
+    spatial: Vec<Option<Vec<u8>>>,
+    contents: Vec<&'p [u8]>,
+    causes: Vec<Option<String>>,
+    codes: Vec<Option<&'p str>>,
+    body_ids: Vec<Uuid>,
+    payloads: Vec<&'p [u8]>,
+    work_ids: Vec<Uuid>,
+    sinks: Vec<&'p str>,
+    due: Vec<i64>,
+    bytes: Vec<i64>,
+    work_causes: Vec<Option<String>>,
+}
+
+impl<'p> Rows<'p> {
+    fn of(plan: &'p Plan<'_>, keep_payload: bool) -> Rows<'p> {
+        let mut rows = Rows::default();
+        for fresh in &plan.fresh {
+            let (event, state, now) = (fresh.event, fresh.state(), fresh.received.millis());
+            let cause = fresh.cause.as_ref().filter(|_| state == DEAD);
+            let (mut digests, mut spatial) = (Vec::with_capacity(66), Vec::new());
+            write_fingerprints(&fresh.digests(), &mut digests);
+            write_fingerprints(&event.spatial, &mut spatial);
+            rows.ids.push(event.id.into());
+            rows.sources.push(&event.source);
+            rows.states.push(small(state));
+            rows.outcomes.push((state == DONE).then(|| small(outcome_number(Outcome::Applied))));
+            rows.received.push(now);
+            rows.settled.push((state != OPEN).then_some(now));
+            rows.duplicates.push(fresh.duplicates);
+            rows.forms.push(small(form_number(event.form)));
+            rows.crs.push(event.crs.map(i64::from));
+            rows.digests.push(digests);
+            rows.spatial.push((!spatial.is_empty()).then_some(spatial));
+            rows.contents.push(&event.content);
+            rows.causes.push(cause.map(write_cause));
+            rows.codes.push(cause.map(|cause| cause.code.as_str()));
+            if state != DONE || keep_payload {
+                rows.body_ids.push(event.id.into());
+                rows.payloads.push(&event.payload);
+            }
+            // The same sink twice is the same sink.
+            for sink in fresh.sinks().iter().collect::<BTreeSet<_>>() {
+                rows.work_ids.push(event.id.into());
+                rows.sinks.push(sink);
+                rows.due.push(if state == DEAD { NEVER } else { now });
+                rows.bytes.push(number(event.payload.len()));
+                rows.work_causes.push(fresh.cause.as_ref().map(write_cause));
+            }
+        }
+        rows
+    }
+
+    async fn insert_events(&self, session: &Session) -> Attempt<()> {
+        if self.ids.is_empty() {
+            return Ok(());
+        }
+        let text = "INSERT INTO event (id, source, state, outcome, received, settled, duplicates, form, crs, digests, \
+                    spatial, content, cause, code) \
+                    SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::smallint[], $5::bigint[], \
+                    $6::bigint[], $7::bigint[], $8::smallint[], $9::bigint[], $10::bytea[], $11::bytea[], $12::bytea[], \
+                    $13::text[], $14::text[])";
+        let parameters: [Parameter<'_>; 14] = [
+            (&self.ids, Type::UUID_ARRAY),
+            (&self.sources, Type::TEXT_ARRAY),
+            (&self.states, Type::INT2_ARRAY),
+            (&self.outcomes, Type::INT2_ARRAY),
+            (&self.received, Type::INT8_ARRAY),
+            (&self.settled, Type::INT8_ARRAY),
+            (&self.duplicates, Type::INT8_ARRAY),
+            (&self.forms, Type::INT2_ARRAY),
+            (&self.crs, Type::INT8_ARRAY),
+            (&self.digests, Type::BYTEA_ARRAY),
+            (&self.spatial, Type::BYTEA_ARRAY),
+            (&self.contents, Type::BYTEA_ARRAY),
+            (&self.causes, Type::TEXT_ARRAY),
+            (&self.codes, Type::TEXT_ARRAY),
+        ];
+        session.execute(text, &parameters).await.map(drop)
+    }
+
+    async fn insert_bodies(&self, session: &Session) -> Attempt<()> {
+        if self.body_ids.is_empty() {
+            return Ok(());
+        }
+        let text = "INSERT INTO body (event, payload) SELECT * FROM unnest($1::uuid[], $2::bytea[])";
+        let both: [Parameter<'_>; 2] = [(&self.body_ids, Type::UUID_ARRAY), (&self.payloads, Type::BYTEA_ARRAY)];
+        session.execute(text, &both).await.map(drop)
+    }
+
+    async fn insert_work(&self, session: &Session) -> Attempt<()> {
+        if self.work_ids.is_empty() {
+            return Ok(());
+        }
+        let text = "INSERT INTO work (event, sink, due, bytes, cause) \
+                    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])";
+        let parameters: [Parameter<'_>; 5] = [
+            (&self.work_ids, Type::UUID_ARRAY),
+            (&self.sinks, Type::TEXT_ARRAY),
+            (&self.due, Type::INT8_ARRAY),
+            (&self.bytes, Type::INT8_ARRAY),
+            (&self.work_causes, Type::TEXT_ARRAY),
+        ];
+        session.execute(text, &parameters).await.map(drop)
+    }
+}

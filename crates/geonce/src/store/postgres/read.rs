@@ -1,0 +1,140 @@
+//! Reading: lists, counts and times.
+
+use super::counts::counters;
+use super::lease::payloads;
+use super::row::{EVENT_COLUMNS, EventRow, Uuid, damaged, get, read_cause};
+use super::select::Conditions;
+use super::{Attempt, Shared, reading};
+use crate::clock::Timestamp;
+use crate::event::State;
+use crate::postgres::{Parameter, Session};
+use crate::store::encoding::{DEAD, DONE, NEVER, OPEN};
+use crate::store::{ListRequest, Record, Status, Work, books};
+use bytes::Bytes;
+use std::collections::HashMap;
+use tokio_postgres::types::Type;
+
+/// The most events of one page, whatever is asked for.
+const PAGE_EVENTS_MAX: usize = 10_000;
+
+/// A page of events, latest first.
+pub(super) async fn list(shared: &Shared, request: &ListRequest) -> Attempt<Vec<Record>> {
+    let Some(mut conditions) = Conditions::of(&request.filter) else { return Ok(Vec::new()) };
+    conditions.and("e.id < $", request.before.map_or(Uuid::MAX, Uuid::from), Type::UUID);
+    let limit = request.limit.min(PAGE_EVENTS_MAX);
+    reading!(shared.pool, session => read_page(&session, &conditions, limit, request.payloads))
+}
+
+async fn read_page(
+    session: &Session,
+    conditions: &Conditions,
+    limit: usize,
+    with_payloads: bool,
+) -> Attempt<Vec<Record>> {
+    let text =
+        format!("SELECT {EVENT_COLUMNS} FROM event e WHERE {} ORDER BY e.id DESC LIMIT {limit}", conditions.text());
+    let rows = session.query(&text, &conditions.parameters()).await?;
+    let events: Vec<EventRow> = rows.iter().map(EventRow::read).collect::<Attempt<_>>()?;
+    let ids: Vec<Uuid> = events.iter().map(|event| event.id.into()).collect();
+    let mut work = work(session, &ids).await?;
+    let mut kept = if with_payloads { payloads(session, &ids).await? } else { HashMap::new() };
+    let record = |event: EventRow| {
+        let id = Uuid::from(event.id);
+        record(event, work.remove(&id).unwrap_or_default(), kept.remove(&id))
+    };
+    Ok(events.into_iter().map(record).collect())
+}
+
+/// The work that is left for events.
+pub(super) async fn work(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Vec<Work>>> {
+    let text =
+        "SELECT event, sink, due, token, attempts, lapses, cause FROM work WHERE event = ANY($1) ORDER BY event, sink";
+    let mut found: HashMap<Uuid, Vec<Work>> = HashMap::new();
+    for row in session.query(text, &[(&ids, Type::UUID_ARRAY)]).await? {
+        let due: i64 = get(&row, 2)?;
+        let state = match (due, get::<Option<i64>>(&row, 3)?) {
+            (NEVER, _) => State::Dead,
+            (_, Some(_)) => State::Leased,
+            (_, None) => State::Ready,
+        };
+        let count = |number: i32| u32::try_from(number).map_err(|_| damaged("a number below zero"));
+        found.entry(get(&row, 0)?).or_default().push(Work {
+            sink: get::<String>(&row, 1)?.into(),
+            state,
+            due: Timestamp::from_millis(due),
+            attempts: count(get(&row, 4)?)?,
+            lapses: count(get(&row, 5)?)?,
+            cause: read_cause(get(&row, 6)?)?,
+        });
+    }
+    Ok(found)
+}
+
+fn record(event: EventRow, work: Vec<Work>, payload: Option<Bytes>) -> Record {
+    let state = match event.state {
+        OPEN if work.iter().any(|work| work.state == State::Leased) => State::Leased,
+        OPEN => State::Ready,
+        DONE => State::Done,
+        _ => State::Dead,
+    };
+    let last_cause = || work.iter().find_map(|work| work.cause.clone());
+    Record {
+        id: event.id,
+        source: event.source,
+        key: event.digests[0],
+        aliases: event.digests[1..].to_vec(),
+        spatial: event.spatial,
+        content: event.content,
+        state,
+        outcome: event.outcome.filter(|_| event.state == DONE),
+        cause: if event.state == DEAD { event.cause } else { last_cause() },
+        received: event.received,
+        settled: event.settled,
+        duplicates: u64::try_from(event.duplicates).unwrap_or(0),
+        work,
+        form: event.form,
+        crs: event.crs,
+        payload,
+    }
+}
+
+/// When work for a sink is next due, by the gateway's clock.
+pub(super) async fn next_due(shared: &Shared, sink: &str) -> Attempt<Option<Timestamp>> {
+    let text = "SELECT due FROM work WHERE sink = $1 AND due < $2 ORDER BY due LIMIT 1";
+    let both: [Parameter<'_>; 2] = [(&sink, Type::TEXT), (&NEVER, Type::INT8)];
+    let rows = reading!(shared.pool, session => session.query(text, &both))?;
+    let due: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?;
+    Ok(due.map(|due| shared.by_gateway(Timestamp::from_millis(due))))
+}
+
+/// The books and the state of the store.
+pub(super) async fn status(shared: &Shared) -> Attempt<Status> {
+    let mut status = reading!(shared.pool, session => read_status(&session))?;
+    status.bytes = bytes(shared).await;
+    Ok(status)
+}
+
+async fn read_status(session: &Session) -> Attempt<Status> {
+    let text = "SELECT count(DISTINCT event) FROM work WHERE token IS NOT NULL";
+    let rows = session.query(text, &[]).await?;
+    let leased: i64 = rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(0);
+    let counters = counters(session).await?;
+    let mut status = books::status(counters, u64::try_from(leased).unwrap_or(0)).map_err(damaged)?;
+    let text = "SELECT e.received FROM work w JOIN event e ON e.id = w.event WHERE w.due < $1 ORDER BY w.event LIMIT 1";
+    let rows = session.query(text, &[(&NEVER, Type::INT8)]).await?;
+    let oldest: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?;
+    status.oldest_waiting = oldest.map(Timestamp::from_millis);
+    Ok(status)
+}
+
+/// The size of the tables; nothing where the server does not tell.
+async fn bytes(shared: &Shared) -> u64 {
+    let text = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_catalog.pg_class c \
+                JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'";
+    let asked = async {
+        let session = shared.pool.session().await?;
+        let rows = session.query(text, &[(&shared.schema, Type::TEXT)]).await?;
+        rows.first().map_or(Ok(0), |row| get::<i64>(row, 0))
+    };
+    asked.await.map_or(0, |bytes| u64::try_from(bytes).unwrap_or(0))
+}

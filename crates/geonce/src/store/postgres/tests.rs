@@ -1,0 +1,146 @@
+//! What only the `PostgreSQL` store promises: opening, several gateways, lost answers, crashes, other clocks.
+
+mod faults;
+mod races;
+mod times;
+mod twin;
+
+use super::{Postgres, Time};
+use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::error::Kind;
+use crate::store::conformance::{self, Bench};
+use crate::store::{Access, Options, Store};
+use geonce_services::{Pgbouncer, Postgres as Server};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A store in which the given time counts.
+fn given(url: &str, options: &Options) -> Arc<dyn Store> {
+    Arc::new(Postgres::open(url, options, Access::Gateway, Time::Given).unwrap())
+}
+
+/// A store as gateways open it.
+fn gateway(url: &str) -> Arc<dyn Store> {
+    crate::store::open(url, &Options::default(), Access::Gateway, "".as_ref()).unwrap()
+}
+
+fn bench(store: &Arc<dyn Store>) -> Bench {
+    Bench::new(Arc::clone(store))
+}
+
+/// The name of the database in an address.
+fn name(url: &str) -> &str {
+    url.rsplit('/').next().unwrap()
+}
+
+fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+async fn no_problems(store: &Arc<dyn Store>) {
+    assert_eq!(store.audit().await.unwrap(), Vec::<String>::new());
+    assert_eq!(conformance::law(&store.status().await.unwrap()), Ok(()));
+}
+
+async fn conforms(url: &str) {
+    let schemas = AtomicU32::new(0);
+    conformance::run(async |options: Options| {
+        let schema = schemas.fetch_add(1, Ordering::Relaxed);
+        given(&format!("{url}?schema=conformance_{schema}"), &options)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_passes_the_conformance_suite() {
+    conforms(&Server::shared().database()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_passes_the_conformance_suite_through_pgbouncer() {
+    let server = Server::shared();
+    let pooler = Pgbouncer::start(server);
+    conforms(&pooler.url(&server.database())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_gateways_may_make_the_tables_at_once() {
+    let server = Server::shared();
+    let url = server.database();
+    let mut opening = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let url = url.clone();
+        opening.spawn_blocking(move || gateway(&url));
+    }
+    let stores = opening.join_all().await;
+    assert_eq!(server.sql(name(&url), "SELECT value FROM geonce.meta WHERE name = 'schema_version'"), "1");
+    let ids = bench(&stores[0]).fill(&["a"], now()).await;
+    for store in &stores {
+        assert_eq!(bench(store).record(ids[0]).await.id, ids[0]);
+        no_problems(store).await;
+    }
+}
+
+#[test]
+fn what_is_no_store_of_this_release_is_refused() {
+    let server = Server::shared();
+    let url = server.database();
+    let refused = |url: &str, access| {
+        let error = crate::store::open(url, &Options::default(), access, "".as_ref()).err().unwrap();
+        assert!(error.hint_text().is_some(), "{error}");
+        (error.kind(), error.to_string())
+    };
+    let (kind, text) = refused(&url, Access::Tool);
+    assert_eq!(kind, Kind::Unavailable, "a tool makes no tables: {text}");
+    assert!(text.contains("there is none"), "{text}");
+    let (kind, text) = refused(&format!("{url}?schema=public"), Access::Gateway);
+    assert_eq!(kind, Kind::Incompatible, "others have tables there: {text}");
+    drop(gateway(&url));
+    drop(crate::store::open(&url, &Options::default(), Access::Tool, "".as_ref()).unwrap());
+    server.sql(name(&url), "UPDATE geonce.meta SET value = '99' WHERE name = 'schema_version'");
+    for access in [Access::Gateway, Access::Tool] {
+        let (kind, text) = refused(&url, access);
+        assert_eq!(kind, Kind::Incompatible);
+        assert!(text.contains("99"), "{text}");
+    }
+    assert_eq!(refused("postgresql://nobody@127.0.0.1:1/nothing", Access::Gateway).0, Kind::Unavailable);
+}
+
+#[test]
+fn a_server_that_may_lose_what_it_committed_is_refused() {
+    let server = Server::start(&["fsync=off", "full_page_writes=off"]);
+    let url = server.database();
+    let open = |options: &Options| crate::store::open(&url, options, Access::Gateway, "".as_ref());
+    let error = open(&Options::default()).err().unwrap();
+    assert_eq!(error.kind(), Kind::Invalid);
+    for setting in ["fsync", "full_page_writes"] {
+        assert!(error.to_string().contains(setting), "{error}");
+    }
+    assert!(error.hint_text().unwrap().contains("accept_loss"));
+    assert!(open(&Options { accept_loss: true, ..Options::default() }).is_ok());
+    let shared = Server::shared();
+    let url = shared.database();
+    shared.sql("postgres", &format!("ALTER DATABASE {} SET synchronous_commit = off", name(&url)));
+    let error = crate::store::open(&url, &Options::default(), Access::Gateway, "".as_ref()).err().unwrap();
+    assert!(error.to_string().contains("synchronous_commit"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_may_be_opened_used_and_dropped_anywhere() {
+    let url = Server::shared().database();
+    let store = tokio::task::spawn_blocking({
+        let url = url.clone();
+        move || gateway(&url)
+    });
+    let store = store.await.unwrap();
+    let other = std::thread::spawn({
+        let store = Arc::clone(&store);
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async { bench(&store).fill(&["a"], now()).await })
+        }
+    });
+    let ids = other.join().unwrap();
+    assert_eq!(bench(&store).record(ids[0]).await.id, ids[0]);
+    drop(store);
+}
