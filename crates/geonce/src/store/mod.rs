@@ -4,6 +4,7 @@
 
 pub mod conformance;
 mod embedded;
+mod redis;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -29,12 +30,14 @@ pub struct Options {
     pub dead_retention: Duration,
     /// Whether payloads are kept once their event is done.
     pub keep_payload: bool,
+    /// Whether a server that may lose what it has acknowledged is used all the same.
+    pub accept_loss: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let day = Duration::from_hours(24);
-        Options { window: 7 * day, dead_retention: 30 * day, keep_payload: true }
+        Options { window: 7 * day, dead_retention: 30 * day, keep_payload: true, accept_loss: false }
     }
 }
 
@@ -438,11 +441,13 @@ pub trait Store: Send + Sync {
     fn close(&self) -> Answer<'_, ()>;
 }
 
-/// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests.
+/// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests; `redis://…`, `rediss://…`,
+/// `redis+sentinel://…` or `redis+cluster://…`.
 pub fn open(url: &str, options: &Options, access: Access, folder: &Path) -> Result<Arc<dyn Store>> {
     match url.split_once(':') {
         Some(("sqlite", ":memory:")) => embedded::open(None, options, access),
         Some(("sqlite", file)) => embedded::open(Some(&folder.join(file)), options, access),
+        Some(("redis" | "rediss" | "redis+sentinel" | "redis+cluster", _)) => redis::open(url, options, access),
         _ => Err(Error::new(Kind::Invalid, format!("{url:?} is no store")).hint("sqlite:geonce.db")),
     }
 }

@@ -113,7 +113,7 @@ pub(super) async fn the_store_counts_what_it_holds(bench: &Bench) {
 
 pub(super) async fn what_is_past_its_time_is_forgotten(make: &impl AsyncFn(Options) -> Arc<dyn Store>) {
     let (window, dead_retention) = (Duration::from_secs(100), Duration::from_secs(1_000));
-    let bench = &Bench::new(make(Options { window, dead_retention, keep_payload: true }).await);
+    let bench = &Bench::new(make(Options { window, dead_retention, ..Options::default() }).await);
     let ids = bench.fill(&["done", "dead", "late", "waits"], START).await;
     let leased = bench.lease("map", 3, START).await;
     bench.settle(&leased[0].lease, APPLIED, at(10)).await;

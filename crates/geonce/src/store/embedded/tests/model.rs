@@ -159,7 +159,7 @@ fn filter(wanted: Option<u8>) -> Filter {
 
 fn open(file: &Path) -> Arc<Embedded> {
     let window = Duration::from_secs(WINDOW_SECONDS);
-    let options = Options { window, dead_retention: 2 * window, keep_payload: true };
+    let options = Options { window, dead_retention: 2 * window, ..Options::default() };
     Arc::new(Embedded::open(Some(file), &options, Access::Gateway, TINY).unwrap())
 }
 

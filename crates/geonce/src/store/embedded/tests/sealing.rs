@@ -68,7 +68,7 @@ async fn old_segments_go_and_keys_that_still_count_stay() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("geonce.db");
     let window = Duration::from_secs(100);
-    let options = Options { window, dead_retention: 100 * window, keep_payload: true };
+    let options = Options { window, dead_retention: 100 * window, ..Options::default() };
     let store = Arc::new(Embedded::open(Some(&file), &options, Access::Gateway, TINY).unwrap());
     let bench = bench(&store);
     let names: Vec<String> = (0..50).map(|number| format!("n{number}")).collect();
