@@ -22,7 +22,11 @@ pub(crate) struct Node {
 
 impl std::fmt::Display for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.host.contains(':') { write!(f, "[{}]:{}", self.host, self.port) } else { write!(f, "{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -76,7 +80,8 @@ impl Address {
     pub(crate) fn parse(url: &str) -> Result<Address> {
         let shown = without_password(url);
         read(url, &shown).map_err(|why| {
-            Error::new(Kind::Invalid, format!("{shown} is no address of Redis: {why}")).hint("redis://user:password@host:6379/0")
+            Error::new(Kind::Invalid, format!("{shown} is no address of Redis: {why}"))
+                .hint("redis://user:password@host:6379/0")
         })
     }
 
@@ -213,7 +218,8 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
-        let address = Address::parse("rediss://me:p%40ss@cache.example/3?prefix=a:b&timeout=250&ca=/etc/ca.pem").unwrap();
+        let address =
+            Address::parse("rediss://me:p%40ss@cache.example/3?prefix=a:b&timeout=250&ca=/etc/ca.pem").unwrap();
         assert_eq!((address.finder.clone(), address.hosts.clone()), (Finder::Alone, vec![node("cache.example", 6379)]));
         let expected = Credentials { user: Some("me".to_owned()), password: Some("p@ss".to_owned()) };
         assert_eq!((&address.credentials, address.database, address.tls), (&expected, 3, true));
@@ -221,7 +227,10 @@ mod tests {
         let address = Address::parse("redis+sentinel://:x@s1,[::1]:5/main/2?tls=true&sentinel_password=y").unwrap();
         assert_eq!(address.finder, Finder::Sentinel("main".to_owned()));
         assert_eq!(address.hosts, [node("s1", 26_379), node("::1", 5)]);
-        assert_eq!((address.database, address.tls, address.sentinel_credentials.password.as_deref()), (2, true, Some("y")));
+        assert_eq!(
+            (address.database, address.tls, address.sentinel_credentials.password.as_deref()),
+            (2, true, Some("y"))
+        );
         let address = Address::parse("redis+cluster://a:1,b:2").unwrap();
         assert_eq!((address.finder, address.hosts), (Finder::Cluster, vec![node("a", 1), node("b", 2)]));
     }

@@ -11,6 +11,7 @@ pub(crate) use self::address::{Address, Finder, Node};
 pub(crate) use self::trouble::{Tries, Trouble};
 
 use self::address::Credentials;
+use crate::clock::Stopwatch;
 use crate::error::{Error, Kind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -49,7 +50,16 @@ pub(crate) struct Connections {
     slot: u16,
     listen: Option<Listen>,
     check: Check,
-    current: tokio::sync::Mutex<(u64, Option<MultiplexedConnection>)>,
+    current: tokio::sync::Mutex<Current>,
+}
+
+/// The connection that is shared, if there is one.
+#[derive(Default)]
+struct Current {
+    number: u64,
+    link: Option<MultiplexedConnection>,
+    /// When the primary was last looked for in vain, and why.
+    failed: Option<(Stopwatch, String)>,
 }
 
 /// A connection in hand.
@@ -72,7 +82,7 @@ impl Connections {
             let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         }
         let slot = slot(key.as_bytes());
-        Ok(Connections { address, roots, slot, listen, check, current: tokio::sync::Mutex::new((0, None)) })
+        Ok(Connections { address, roots, slot, listen, check, current: tokio::sync::Mutex::default() })
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -81,27 +91,42 @@ impl Connections {
 
     /// The connection; a new one, if there is none.
     pub(crate) async fn get(&self) -> Attempt<Connection> {
+        let began = Stopwatch::start();
         let mut current = self.current.lock().await;
-        if let (number, Some(link)) = &*current {
-            return Ok(Connection { link: link.clone(), number: *number });
+        if let Some(link) = &current.link {
+            return Ok(Connection { link: link.clone(), number: current.number });
         }
-        let link = self.find().await?;
-        let number = current.0 + 1;
-        *current = (number, Some(link.clone()));
-        Ok(Connection { link, number })
+        // Who has waited while another looked in vain does not look again: all would wait for one after the other.
+        if let Some((when, why)) = &current.failed
+            && when.elapsed() < began.elapsed()
+        {
+            return Err(Trouble::silent(why.clone()));
+        }
+        match self.find().await {
+            Ok(link) => {
+                *current = Current { number: current.number + 1, link: Some(link.clone()), failed: None };
+                Ok(Connection { link, number: current.number })
+            }
+            Err(trouble) => {
+                if let Trouble::Silent(why) = &trouble {
+                    current.failed = Some((Stopwatch::start(), why.clone()));
+                }
+                Err(trouble)
+            }
+        }
     }
 
     /// Lets go of a connection that is of no more use, unless that was done already.
     pub(crate) async fn lost(&self, connection: &Connection) {
         let mut current = self.current.lock().await;
-        if current.0 == connection.number {
-            current.1 = None;
+        if current.number == connection.number {
+            current.link = None;
         }
     }
 
     /// Ends the connection.
     pub(crate) async fn close(&self) {
-        self.current.lock().await.1 = None;
+        self.current.lock().await.link = None;
     }
 
     /// Connects to the primary. Whoever is asked for it may be out of date, so each is asked until one is right.
@@ -138,7 +163,9 @@ impl Connections {
             Finder::Cluster => {
                 let shards = self.shards_of(host).await?;
                 let shard = shards.into_iter().find(|shard| (shard.first..=shard.last).contains(&self.slot));
-                shard.map(|shard| shard.primary).ok_or_else(|| Trouble::silent(format!("no node holds slot {}", self.slot)))
+                shard
+                    .map(|shard| shard.primary)
+                    .ok_or_else(|| Trouble::silent(format!("no node holds slot {}", self.slot)))
             }
         }
     }
@@ -197,7 +224,9 @@ impl Connections {
         if let Some(listen) = &self.listen {
             match link.subscribe(&listen.channel).await.map_err(Trouble::from) {
                 Ok(()) => listen.heard.notify_waiters(),
-                Err(trouble) if trouble.is_forbidden() => tracing::warn!("Redis does not let us listen: polling instead"),
+                Err(trouble) if trouble.is_forbidden() => {
+                    tracing::warn!("Redis does not let us listen: polling instead")
+                }
                 Err(trouble) => return Err(trouble),
             }
         }

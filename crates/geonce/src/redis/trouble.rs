@@ -66,8 +66,8 @@ impl Trouble {
             Trouble::Told { code, text } => (code.as_str(), text.as_str()),
         };
         match code {
-            "LOADING" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "BUSY" | "NOREPLICAS"
-            | "UNBLOCKED" => Kind::Unavailable,
+            "LOADING" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "BUSY"
+            | "NOREPLICAS" | "UNBLOCKED" => Kind::Unavailable,
             // A slot that is being moved to another node: no script runs on half of it.
             "ERR" if text.contains("non local key") => Kind::Unavailable,
             "ERR" if text.contains("max number of clients") => Kind::Resource,

@@ -116,7 +116,10 @@ async fn record(shared: &Arc<Shared>, group: Vec<Request>) {
         let whole = mine.len() == events.len();
         let answer = match &failed {
             Some(error) if !whole => Err(error.duplicate()),
-            _ => mine.into_iter().collect::<Attempt<Vec<Verdict>>>().map_err(|trouble| trouble.explain("recording events")),
+            _ => mine
+                .into_iter()
+                .collect::<Attempt<Vec<Verdict>>>()
+                .map_err(|trouble| trouble.explain("recording events")),
         };
         // Whoever asked may have gone.
         let _ = reply.send(answer);
@@ -138,7 +141,11 @@ fn slices(events: &[(&NewEvent, Timestamp)]) -> Vec<Range<usize>> {
     slices
 }
 
-async fn send(shared: &Arc<Shared>, events: &[(&NewEvent, Timestamp)], now: Timestamp) -> Attempt<Vec<Attempt<Verdict>>> {
+async fn send(
+    shared: &Arc<Shared>,
+    events: &[(&NewEvent, Timestamp)],
+    now: Timestamp,
+) -> Attempt<Vec<Attempt<Verdict>>> {
     let refusals = shared.refused.take();
     if events.is_empty() && refusals.is_empty() {
         return Ok(Vec::new());
@@ -222,7 +229,10 @@ pub(super) fn check_names(events: &[NewEvent]) -> Result<()> {
     for event in events {
         let (Admission::Deliver(sinks) | Admission::Dead(_, sinks)) = &event.admission;
         if let Some(name) = std::iter::once(&event.source).chain(sinks.iter()).find(|name| unfit(name)) {
-            return Err(Error::new(Kind::Invalid, format!("recording events: {name:?} is no name of a source or sink")));
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("recording events: {name:?} is no name of a source or sink"),
+            ));
         }
     }
     Ok(())

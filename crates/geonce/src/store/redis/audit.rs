@@ -130,7 +130,10 @@ async fn totals(shared: &Shared, findings: &mut Findings, books: &Books) -> Atte
     let mut wanted: Vec<(String, i64)> =
         findings.queues.iter().map(|(sink, &count)| (format!("due:{sink}"), count)).collect();
     let total = |column: usize| findings.sources.values().map(|counts| counts[column]).sum::<i64>();
-    wanted.extend([("open", total(0)), ("done", total(1)), ("dead", total(2)), ("died", total(2))].map(|(name, count)| (name.to_owned(), count)));
+    wanted.extend(
+        [("open", total(0)), ("done", total(1)), ("dead", total(2)), ("died", total(2))]
+            .map(|(name, count)| (name.to_owned(), count)),
+    );
     for (name, count) in wanted {
         let found: i64 = plain(shared, redis::cmd("ZCARD").arg(shared.caller.key(&name))).await?;
         if found != count {

@@ -3,6 +3,7 @@
 //! A call has a number in its lane, and the server keeps the last answer of each lane: a call that is repeated is told what
 //! it was told before, and does nothing twice. A minute later the answer is gone; nothing is repeated for so long.
 
+use super::row::millis;
 use super::schema::SCHEMA_VERSION;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::event::random;
@@ -140,7 +141,12 @@ impl Caller {
 
     /// Has something done, once, that has a text as its answer for each event: what begins with `!` is trouble. The
     /// first is of the whole call.
-    pub(super) async fn run_each(&self, script: &Script, now: Timestamp, fill: Fill<'_>) -> Attempt<(String, Vec<Each>)> {
+    pub(super) async fn run_each(
+        &self,
+        script: &Script,
+        now: Timestamp,
+        fill: Fill<'_>,
+    ) -> Attempt<(String, Vec<Each>)> {
         let lane = self.lane();
         let each = |value| -> Attempt<Vec<Each>> {
             let texts: Vec<String> = redis::from_redis_value(value)?;
@@ -177,7 +183,7 @@ impl Caller {
         };
         let store = self.store.get().map_or("", String::as_str);
         let header = |command: &mut Cmd| {
-            command.arg(&self.prefix).arg(store).arg(&lane).arg(&number).arg(clock).arg(now.millis());
+            command.arg(&self.prefix).arg(store).arg(&lane).arg(&number).arg(clock).arg(millis(now));
             fill(command);
         };
         self.tried(script, &header, read).await

@@ -118,7 +118,13 @@ pub(super) fn read_row(value: Value) -> Attempt<(EventId, Attempt<Option<Row>>)>
     if flat.is_empty() {
         return Ok((id, Ok(None)));
     }
-    Ok((id, read_record(id, flat, &due, around).map(Some)))
+    let named = |trouble| match trouble {
+        Trouble::Told { text, .. } if !text.contains(&id.to_string()) => {
+            damaged(format!("{id}: {}", text.trim_start_matches("DAMAGED ")))
+        }
+        other => other,
+    };
+    Ok((id, read_record(id, flat, &due, around).map(Some).map_err(named)))
 }
 
 fn read_record(id: EventId, flat: Vec<Vec<u8>>, due: &[String], around: Vec<Value>) -> Attempt<Row> {
@@ -186,7 +192,8 @@ fn text(id: EventId, name: &str, bytes: Vec<u8>) -> Attempt<String> {
 fn read_work(sink: &str, text: &str, due: &str) -> Attempt<Work> {
     let unknown = || damaged(format!("work that cannot be read: {text:?}"));
     let mut parts = text.splitn(5, ' ');
-    let (Some(state), Some(_token), Some(attempts), Some(lapses)) = (parts.next(), parts.next(), parts.next(), parts.next())
+    let (Some(state), Some(_token), Some(attempts), Some(lapses)) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(unknown());
     };

@@ -23,7 +23,11 @@ const SETTINGS: [(&str, &str, &str); 4] = [
     ("maxmemory-policy", "noeviction", "Redis would forget events to make room"),
     ("appendonly", "yes", "a restart would lose events"),
     ("appendfsync", "always", "a power cut would lose events that were acknowledged"),
-    ("no-appendfsync-on-rewrite", "no", "while the log is rewritten, a power cut would lose events that were acknowledged"),
+    (
+        "no-appendfsync-on-rewrite",
+        "no",
+        "while the log is rewritten, a power cut would lose events that were acknowledged",
+    ),
 ];
 
 /// Makes the store where there is none, unless a tool asks, and remembers which it is.

@@ -2,7 +2,9 @@
 
 use super::Shared;
 use super::call::{EXTEND, Each, LEASE, SETTLE};
-use super::row::{damaged, id_text, millis, read_crs, read_digest, read_fingerprints, read_form, read_id, read_number, write_cause};
+use super::row::{
+    damaged, id_text, millis, read_crs, read_digest, read_fingerprints, read_form, read_id, read_number, write_cause,
+};
 use crate::clock::Timestamp;
 use crate::redis::Attempt;
 use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement, company_max};
@@ -55,7 +57,11 @@ fn read_leased(value: Value, sink: &Arc<str>) -> Attempt<Leased> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| damaged("a lease that is no text"));
     let key = read_fingerprints(&keys)?.first().copied().ok_or_else(|| damaged("an event without a key"))?;
     Ok(Leased {
-        lease: Lease { event: read_id(&text(id)?)?, sink: Arc::clone(sink), token: read_number(&text(token)?, "a token")? },
+        lease: Lease {
+            event: read_id(&text(id)?)?,
+            sink: Arc::clone(sink),
+            token: read_number(&text(token)?, "a token")?,
+        },
         source: text(source)?.into(),
         key,
         content: read_digest(&content)?,

@@ -105,11 +105,11 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', int(now), 'LIMIT'
     break
   end
   if leased ~= true then
-    if string.sub(leased, 1, 9) ~= '!DAMAGED ' and string.sub(leased, 1, 10) ~= '!WRONGTYPE' then
+    local code, what = string.match(leased, '^!(%u+) (.*)$')
+    if code ~= 'DAMAGED' and code ~= 'WRONGTYPE' then
       return redis.error_reply(string.sub(leased, 2))
     end
     -- One damaged record must not stop the queue.
-    local what = string.sub(leased, 10)
     attempt(bury, id, what)
     buried[#buried + 1] = id .. ' ' .. what
   end
