@@ -135,11 +135,8 @@ impl Pool {
     pub(crate) fn new(address: &Address, connections_max: usize) -> Result<Pool> {
         let doing = || format!("connecting to {}", address.shown);
         let tls = tls(address.root.as_deref()).map_err(|why| Error::new(Kind::Invalid, doing()).because(why))?;
-        let manager = Manager::from_config(
-            address.config.clone(),
-            tls,
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
-        );
+        let manager =
+            Manager::from_config(address.config.clone(), tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let inner = deadpool_postgres::Pool::builder(manager)
             .max_size(connections_max)
             .runtime(Runtime::Tokio1)
@@ -211,11 +208,7 @@ impl Session {
     }
 
     /// Runs a statement and gives its rows. It has no name on the server, so any connection will do.
-    pub(crate) async fn query(
-        &self,
-        text: &str,
-        parameters: &[Parameter<'_>],
-    ) -> std::result::Result<Vec<Row>, Trouble> {
+    pub(crate) async fn query(&self, text: &str, parameters: &[Parameter<'_>]) -> std::result::Result<Vec<Row>, Trouble> {
         heard(self.client()?.query_typed(text, parameters)).await
     }
 
@@ -397,8 +390,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_shown_without_their_secrets() {
-        let address =
-            Address::parse("postgresql://me:geheim@db.example:5433/gis?schema=events&sslmode=require").unwrap();
+        let address = Address::parse("postgresql://me:geheim@db.example:5433/gis?schema=events&sslmode=require").unwrap();
         assert_eq!(address.schema.as_deref(), Some("events"));
         assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
         assert_eq!(address.shown(), "postgresql://me@db.example:5433/gis");
@@ -411,9 +403,7 @@ mod tests {
         ] {
             assert_eq!(Address::parse(url).unwrap().config.get_ssl_mode(), mode, "{url}");
         }
-        for url in
-            ["postgresql://me@h/d?sslmode=perhaps", "postgresql://me@h/d?schema=", "postgresql://me@h/d?nonsense=1"]
-        {
+        for url in ["postgresql://me@h/d?sslmode=perhaps", "postgresql://me@h/d?schema=", "postgresql://me@h/d?nonsense=1"] {
             assert!(Address::parse(url).is_err(), "{url}");
         }
     }

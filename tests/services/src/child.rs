@@ -8,8 +8,7 @@ use std::process::{Child, Command, Stdio};
 const USER: &str = "postgres";
 
 /// Removes its folder when its input ends, which it does when we do. Servers may still be writing there for a moment.
-const KEEPER: &str =
-    r#"cat >/dev/null; for i in $(seq 50); do rm -rf "$1" 2>/dev/null; sleep 0.1; [ -e "$1" ] || exit; done"#;
+const KEEPER: &str = r#"cat >/dev/null; for i in $(seq 50); do rm -rf "$1" 2>/dev/null; sleep 0.1; [ -e "$1" ] || exit; done"#;
 
 /// A temporary folder that the servers' user may write to.
 pub(crate) struct Folder {

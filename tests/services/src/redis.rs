@@ -127,10 +127,7 @@ impl Sentinels {
             let (folder, port) = (Folder::new("sentinel"), free_port());
             let mut settings = format!("port {port}\nbind 127.0.0.1\ndir {}\n", folder.path().display());
             let _ = writeln!(settings, "sentinel monitor {name} 127.0.0.1 {} 2", primary.port);
-            let _ = writeln!(
-                settings,
-                "sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 5000"
-            );
+            let _ = writeln!(settings, "sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 5000");
             let file = folder.join("sentinel.conf");
             std::fs::write(&file, settings).expect("the Sentinel's settings");
             folder.give(&file);
@@ -181,8 +178,7 @@ impl Cluster {
             until("Redis Cluster", || {
                 let info = node.say(&["CLUSTER", "INFO"]);
                 let nodes = node.say(&["CLUSTER", "NODES"]);
-                let ready = info.contains("cluster_state:ok")
-                    && nodes.matches(" slave ").count() + nodes.matches("myself,slave").count() >= 3;
+                let ready = info.contains("cluster_state:ok") && nodes.matches(" slave ").count() + nodes.matches("myself,slave").count() >= 3;
                 if ready { Ok(()) } else { Err(info) }
             });
         }
