@@ -225,7 +225,7 @@ impl Connections {
             match link.subscribe(&listen.channel).await.map_err(Trouble::from) {
                 Ok(()) => listen.heard.notify_waiters(),
                 Err(trouble) if trouble.is_forbidden() => {
-                    tracing::warn!("Redis does not let us listen: polling instead")
+                    tracing::warn!("Redis does not let us listen: polling instead");
                 }
                 Err(trouble) => return Err(trouble),
             }

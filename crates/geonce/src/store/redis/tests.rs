@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod opening;
 mod sharing;
+mod twin;
 
 use super::{Redis, Time};
 use crate::store::conformance::{self, Bench};

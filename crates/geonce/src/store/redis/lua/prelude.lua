@@ -156,10 +156,16 @@ local function unlease(id)
   end
 end
 
--- The cause that stands for an event: of its dead work, one that time does not mend comes first.
+-- The cause that stands for an event: of its dead work, in the order of sinks, one that time does not mend comes first.
 local function dead_cause(event)
   local found
-  for _, work in pairs(event.work) do
+  local sinks = {}
+  for sink in pairs(event.work) do
+    sinks[#sinks + 1] = sink
+  end
+  table.sort(sinks)
+  for _, sink in ipairs(sinks) do
+    local work = event.work[sink]
     if work.state == 'd' then
       local cause = read_cause(work.cause)
       if not found or (is_transient(found) and not is_transient(cause)) then

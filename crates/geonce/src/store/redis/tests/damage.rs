@@ -7,6 +7,9 @@ use crate::store::conformance::{APPLIED, Bench, START, at};
 use crate::store::{Filter, Settlement, Verdict};
 use geonce_services::Redis as Server;
 
+/// Does something to the store with this prefix, or to one event in it.
+type Harm<'a> = &'a dyn Fn(&str, &str);
+
 /// The key of an event's record.
 fn record_key(prefix: &str, id: EventId) -> String {
     format!("{{{prefix}}}:event:{}", &id.to_string()[4..])
@@ -58,7 +61,7 @@ async fn an_event_without_its_payload_is_dead_and_says_so() {
 async fn an_audit_finds_what_does_not_fit_together() {
     let server = Server::shared();
     let say = |words: &[&str]| drop(server.say(words));
-    let damage: [(&str, &dyn Fn(&str, &str)); 6] = [
+    let damage: [(&str, Harm<'_>); 6] = [
         ("is not claimed for it", &|prefix, _| {
             // The keys of claims are bytes; all of this store's are deleted.
             let script = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end";

@@ -44,7 +44,7 @@ async fn a_lost_answer_never_makes_an_event_a_duplicate_of_itself() {
         let of = event.id;
         let verdicts = bench.store.accept(vec![event], START).await.unwrap();
         assert_eq!(verdicts, [Verdict::Accepted], "{name}");
-        if accepted.len() % 4 == 0 {
+        if accepted.len().is_multiple_of(4) {
             let verdicts = bench.store.accept(vec![copy], START).await.unwrap();
             assert!(matches!(verdicts[0], Verdict::Duplicate { of: named, .. } if named == of), "{verdicts:?}");
             copies += 1;
