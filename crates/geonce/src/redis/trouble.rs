@@ -43,6 +43,11 @@ impl Trouble {
         matches!(self, Trouble::Told { code, text } if code == "NOPERM" || (code == "ERR" && text.contains("unknown command")))
     }
 
+    /// Whether what was read cannot be what was written.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.kind() == Kind::Corrupt
+    }
+
     /// Whether another server may be the right one now, or the connection is of no more use.
     pub(crate) fn wants_another_connection(&self) -> bool {
         match self {

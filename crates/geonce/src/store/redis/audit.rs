@@ -5,9 +5,8 @@
 use super::Shared;
 use super::read::{Books, SLICE_EVENTS, Which, books, ledger, plain, rows};
 use super::row::{Row, id_text};
-use crate::error::Kind;
 use crate::event::{EventId, State};
-use crate::redis::{Attempt, Trouble};
+use crate::redis::Attempt;
 use redis::Value;
 use std::collections::BTreeMap;
 
@@ -38,12 +37,8 @@ impl Findings {
     fn note<T>(&mut self, result: Attempt<T>) -> Attempt<Option<T>> {
         match result {
             Ok(found) => Ok(Some(found)),
-            Err(trouble @ Trouble::Told { .. }) => {
-                let error = trouble.explain("a record");
-                if error.kind() != Kind::Corrupt {
-                    return Err(error.into());
-                }
-                self.add(error.to_string());
+            Err(trouble) if trouble.is_damage() => {
+                self.add(trouble.explain("a record").to_string());
                 Ok(None)
             }
             Err(trouble) => Err(trouble),

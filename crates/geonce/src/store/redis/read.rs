@@ -16,6 +16,9 @@ const PAGE_EVENTS_MAX: usize = 10_000;
 /// Records that one script reads.
 pub(super) const SLICE_EVENTS: usize = 128;
 
+/// Payloads that are fetched at a time.
+const SLICE_PAYLOADS: usize = 16;
+
 /// Which records a script reads.
 pub(super) enum Which<'a> {
     Ids(&'a [String]),
@@ -115,21 +118,25 @@ pub(super) async fn list(shared: &Shared, request: &ListRequest) -> Attempt<Vec<
             }
         }
     }
-    let mut listed = Vec::with_capacity(records.len());
-    for mut row in records {
-        if request.payloads && row.has_body {
-            row.record.payload = payload(shared, row.record.id).await?;
+    if request.payloads {
+        for slice in records.chunks_mut(SLICE_PAYLOADS) {
+            payloads(shared, slice).await?;
         }
-        listed.push(row.record);
     }
-    Ok(listed)
+    Ok(records.into_iter().map(|row| row.record).collect())
 }
 
-/// The payload of an event. It may have been forgotten a moment ago.
-async fn payload(shared: &Shared, id: EventId) -> Attempt<Option<Bytes>> {
-    let body = shared.caller.key(&format!("body:{}", id_text(id)));
-    let payload: Option<Vec<u8>> = plain(shared, redis::cmd("GET").arg(body)).await?;
-    Ok(payload.map(Bytes::from))
+/// Adds the payloads of records. An event may have been forgotten a moment ago.
+async fn payloads(shared: &Shared, rows: &mut [Row]) -> Attempt<()> {
+    let mut command = redis::cmd("MGET");
+    for row in &*rows {
+        command.arg(shared.caller.key(&format!("body:{}", id_text(row.record.id))));
+    }
+    let found: Vec<Option<Vec<u8>>> = plain(shared, &command).await?;
+    for (row, payload) in rows.iter_mut().zip(found) {
+        row.record.payload = payload.filter(|_| row.has_body).map(Bytes::from);
+    }
+    Ok(())
 }
 
 /// When work for a sink is next due.

@@ -110,7 +110,17 @@ fn read_settled(settled: Vec<Each>, wanted: usize, answers: &mut Vec<Settled>) -
         return Err(damaged("answers to settlements are missing"));
     }
     for answer in settled {
-        answers.push(if answer? == "1" { Settled::Ok } else { Settled::LeaseLost });
+        answers.push(match answer {
+            Ok(answer) if answer == "1" => Settled::Ok,
+            Ok(_) => Settled::LeaseLost,
+            // One damaged record must not keep others from being settled. When its lease has lapsed, it is taken out of
+            // the queue.
+            Err(trouble) if trouble.is_damage() => {
+                tracing::error!(error = %trouble.explain("settling events"), "a lease was not ended");
+                Settled::LeaseLost
+            }
+            Err(trouble) => return Err(trouble),
+        });
     }
     Ok(())
 }

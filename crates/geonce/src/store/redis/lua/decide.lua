@@ -2,7 +2,7 @@
 -- ARGV: 'replay' or 'purge'; then event and time of death of each, as they were when they were chosen. Answers whether
 -- work became ready, and '1' for each that was changed.
 
-local known = begin()
+local known = begin('makes room')
 if known then
   return known
 end

@@ -1,7 +1,7 @@
 -- Prolongs leases.
 -- ARGV: until when; then event, sink and token of each. Answers '1' or, where the lease is lost, '0' for each.
 
-local known = begin()
+local known = begin('makes room')
 if known then
   return known
 end

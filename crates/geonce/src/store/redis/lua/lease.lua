@@ -2,7 +2,7 @@
 -- ARGV: sink, events, bytes, milliseconds, how many events may be leased together that have lapsed once, whether payloads
 -- of done events are kept. Answers events that could not be handed out, then ten values for each lease.
 
-local known = begin()
+local known = begin('makes room')
 local sink, limit, bytes_max, duration = ARGV[FIRST], tonumber(ARGV[FIRST + 1]), tonumber(ARGV[FIRST + 2]), tonumber(ARGV[FIRST + 3])
 local queue = P .. ':due:' .. sink
 

@@ -38,12 +38,14 @@ end
 
 -- Whether this is the store that was opened, and all of its slot is here: a key that never exists is looked for
 -- elsewhere while the slot is being moved, and that is the time to fail.
-local function begin()
+-- A script that helps to make room goes on where there is none left: Redis refuses for lack of memory only until a script
+-- has written something, and removing is never refused.
+local function begin(makes_room)
   local meta = redis.call('HMGET', KEYS[1], 'store', 'schema')
   if meta[1] ~= ARGV[2] or meta[2] ~= SCHEMA then
     return redis.error_reply('REPLACED this is not the store that was opened')
   end
-  redis.call('EXISTS', P .. ':never')
+  redis.call(makes_room and 'DEL' or 'EXISTS', P .. ':never')
   if LANE ~= '' then
     local last = redis.call('GET', P .. ':answer:' .. LANE)
     if last and string.sub(last, 1, #CALL) == CALL then

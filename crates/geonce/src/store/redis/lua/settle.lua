@@ -3,7 +3,7 @@
 -- 'done' the outcome, for 'retry' when, whether it counts and the cause, for 'dead' the cause. Answers whether work became
 -- ready, and '1' or, where the lease is lost, '0' for each.
 
-local known = begin()
+local known = begin('makes room')
 if known then
   return known
 end

@@ -2,7 +2,7 @@
 -- ARGV: at most so many events; window and retention in milliseconds. Answers how many were forgotten, how many purged,
 -- whether there are more, and what went wrong.
 
-local known = begin()
+local known = begin('makes room')
 if known then
   return known
 end

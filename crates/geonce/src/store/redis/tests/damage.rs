@@ -2,9 +2,9 @@
 
 use super::{bench, fresh, sound};
 use crate::error::Kind;
-use crate::event::{EventId, State};
-use crate::store::conformance::{APPLIED, Bench, START, at};
-use crate::store::{Filter, Settlement, Verdict};
+use crate::event::{Class, EventId, State};
+use crate::store::conformance::{self, APPLIED, Bench, START, at};
+use crate::store::{End, Filter, Settlement, Verdict};
 use geonce_services::Redis as Server;
 
 /// Does something to the store with this prefix, or to one event in it.
@@ -82,6 +82,28 @@ async fn an_audit_finds_what_does_not_fit_together() {
         let problems = bench.store.audit().await.unwrap();
         assert!(problems.iter().any(|problem| problem.contains(words)), "{words}: {problems:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forgotten_leaves_nothing_behind() {
+    let server = Server::shared();
+    let (url, prefix) = fresh(&server.url());
+    let bench = bench(&url);
+    let mut event = bench.event("a", START);
+    event.aliases = vec![conformance::key("a2")];
+    bench.accept(vec![event, bench.event("b", START), bench.event("c", START)], START).await;
+    let leased = bench.lease("map", 10, START).await;
+    bench.settle(&leased[0].lease, APPLIED, at(1)).await;
+    bench.settle(&leased[1].lease, End::Dead(conformance::cause(Class::Schema)), at(1)).await;
+    bench.settle(&leased[2].lease, End::Dead(conformance::cause(Class::Schema)), at(1)).await;
+    assert_eq!(bench.purge(super::by_key("c"), at(1)).await, 1);
+    let swept = bench.sweep(100, at(100_000_000)).await;
+    assert_eq!((swept.forgotten, swept.purged), (1, 1));
+    let left = server.say(&["KEYS", &format!("{{{prefix}}}:*")]);
+    let mut names: Vec<&str> = left.lines().filter_map(|key| key.split(':').nth(1)).collect();
+    names.retain(|name| *name != "answer");
+    names.sort_unstable();
+    assert_eq!(names, ["count", "meta", "sources"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
