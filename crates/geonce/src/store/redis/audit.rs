@@ -108,8 +108,8 @@ fn record(findings: &mut Findings, id: EventId, row: &Row) -> Attempt<()> {
     if indexes != place {
         findings.add(format!("{id} is {}, but is found among {indexes:?}", record.state));
     }
-    if leases != leased {
-        findings.add(format!("{id} has {leased} leases, but {leases} are noted"));
+    if leases != i64::from(leased > 0) {
+        findings.add(format!("{id} has {leased} leases, which is not what is noted"));
     }
     if (body == 1) != row.has_body || (record.state != State::Done && body == 0) {
         findings.add(format!("the payload of {id} is not there, or there without its event"));

@@ -3,7 +3,7 @@
 //! Every key begins with the prefix in braces, so that all of a store is in one slot of a Cluster and a script sees all
 //! of it. Keys: `meta` (schema, store id, last token), `event:ID` (record and work by sink), `body:ID` (payload), `key:KEY`
 //! (16 bytes; the event that claimed it), `due:SINK` (events by when they may be leased, or their lease lapses), `leased`
-//! (events and how many leases they have), `all`, `open`, `dead` (in order of ids), `done`, `died` (in order of time),
+//! (events with a lease), `all`, `open`, `dead` (in order of ids), `done`, `died` (in order of time),
 //! `sources`, `count:SOURCE` (the books), `answer:LANE` (last answers; the only keys that expire by themselves), and the
 //! channel `ready`.
 

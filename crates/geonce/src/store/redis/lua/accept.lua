@@ -19,9 +19,16 @@ for _ = 1, tonumber(ARGV[FIRST + 1]) do
   place = place + 3
 end
 
+-- Who holds the keys of these events; false for those that nobody holds.
+local claims = {}
+
 -- The id that holds a fingerprint's key, and its record. A claim whose event is gone is free.
 local function holder(fingerprint, own)
-  local id = redis.call('GET', P .. ':key:' .. string.sub(fingerprint, 2, 17))
+  local key = string.sub(fingerprint, 2, 17)
+  local id = claims[key]
+  if id == nil then
+    id = redis.call('GET', P .. ':key:' .. key)
+  end
   if not id then
     return nil
   end
@@ -104,30 +111,34 @@ local function record(new, keys, cause)
     field('work:' .. sink, cause and ('d 0 0 0 ' .. cause) or 'r 0 0 0 ')
   end
   redis.call('HSET', P .. ':event:' .. id, unpack(fields))
+  local strings, claimed = {}, 0
   if has_body then
-    redis.call('SET', P .. ':body:' .. id, new.payload)
+    strings = { P .. ':body:' .. id, new.payload }
   end
-  local claimed = 0
   for i = 1, #keys, FINGERPRINT do
-    redis.call('SET', P .. ':key:' .. string.sub(keys, i + 1, i + 16), id)
+    local key = string.sub(keys, i + 1, i + 16)
+    strings[#strings + 1] = P .. ':key:' .. key
+    strings[#strings + 1] = id
+    claims[key] = id
     claimed = claimed + 1
   end
-  redis.call('ZADD', P .. ':all', 0, id)
+  redis.call('MSET', unpack(strings))
+  later('ZADD', ':all', 0, id)
   count(new.source, 'received', 1)
   count(new.source, 'keys', claimed)
   if state == 'dead' then
-    redis.call('ZADD', P .. ':dead', 0, id)
-    redis.call('ZADD', P .. ':died', int(new.now), id)
+    later('ZADD', ':dead', 0, id)
+    later('ZADD', ':died', int(new.now), id)
     count(new.source, 'dead', 1)
     count(new.source, 'dead:' .. code, 1)
   elseif state == 'done' then
-    redis.call('ZADD', P .. ':done', int(new.now), id)
+    later('ZADD', ':done', int(new.now), id)
     count(new.source, 'applied', 1)
     count(new.source, 'done', 1)
   else
-    redis.call('ZADD', P .. ':open', 0, id)
+    later('ZADD', ':open', 0, id)
     for _, sink in ipairs(new.sinks) do
-      redis.call('ZADD', P .. ':due:' .. sink, int(new.now), id)
+      later('ZADD', ':due:' .. sink, int(new.now), id)
     end
     count(new.source, 'waiting', 1)
     changed = 1
@@ -173,7 +184,7 @@ local function accept(new)
   return 'a'
 end
 
-local verdicts = {}
+local events, wanted = {}, {}
 while place <= #ARGV do
   local new = {
     id = ARGV[place],
@@ -192,9 +203,21 @@ while place <= #ARGV do
   for sink in string.gmatch(ARGV[place + 11], '[^\n]+') do
     new.sinks[#new.sinks + 1] = sink
   end
-  verdicts[#verdicts + 1] = attempt(accept, new)
+  for i = 1, #new.keys, FINGERPRINT do
+    wanted[#wanted + 1] = P .. ':key:' .. string.sub(new.keys, i + 1, i + 16)
+  end
+  events[#events + 1] = new
   place = place + 12
 end
-local counted = attempt(write_counts)
-table.insert(verdicts, 1, counted or tostring(changed))
+for first = 1, #wanted, 1000 do
+  local last = math.min(first + 999, #wanted)
+  for i, id in ipairs(redis.call('MGET', unpack(wanted, first, last))) do
+    claims[string.sub(wanted[first + i - 1], -16)] = id
+  end
+end
+local verdicts = {}
+for _, new in ipairs(events) do
+  verdicts[#verdicts + 1] = attempt(accept, new)
+end
+table.insert(verdicts, 1, finish() or tostring(changed))
 return answer(verdicts)

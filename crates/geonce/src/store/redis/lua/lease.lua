@@ -49,14 +49,11 @@ local function bury(id, what)
   if not work or work.state == 'd' then
     return
   end
-  local was_leased = work.state == 'l'
   work.state, work.token = 'd', '0'
   work.cause = cjson.encode({ 'internal', 'damaged', '', what })
   local write = resolve(event, nil, ARGV[FIRST + 5] == '1')
   write_work(id, sink, work)
-  if was_leased then
-    unlease(id)
-  end
+  unlease(event)
   write()
 end
 
@@ -88,9 +85,9 @@ local function lease(id)
   end
   work.state, work.token, work.lapses = 'l', next_token(), lapses
   write_work(id, sink, work)
-  redis.call('ZADD', queue, int(now + duration), id)
+  later('ZADD', ':due:' .. sink, int(now + duration), id)
   if not lapsed then
-    redis.call('HINCRBY', P .. ':leased', id, 1)
+    later('SADD', ':leased', id)
   end
   company, bytes = lapses, bytes + size
   leases[#leases + 1] = handed(event, work, payload)
@@ -107,6 +104,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', int(now), 'LIMIT'
   if leased ~= true then
     local code, what = string.match(leased, '^!(%u+) (.*)$')
     if code ~= 'DAMAGED' and code ~= 'WRONGTYPE' then
+      finish()
       return redis.error_reply(string.sub(leased, 2))
     end
     -- One damaged record must not stop the queue.
@@ -114,7 +112,10 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', int(now), 'LIMIT'
     buried[#buried + 1] = id .. ' ' .. what
   end
 end
-write_counts()
+local wrong = finish()
+if wrong then
+  return redis.error_reply(string.sub(wrong, 2))
+end
 table.insert(leases, 1, table.concat(buried, '\n'))
 table.insert(grant, 1, leases[1])
 answer(grant)

@@ -83,6 +83,41 @@ local function write_counts()
   end
 end
 
+-- Indexes are changed for many events at once: most of what a script costs is the number of its commands. What is decided
+-- is decided by records and claims, which are written at once.
+local pending, order = {}, {}
+
+local function later(command, index, ...)
+  local name = command .. index
+  local words = pending[name]
+  if not words then
+    words = { command, P .. index }
+    pending[name] = words
+    order[#order + 1] = name
+  end
+  for i = 1, select('#', ...) do
+    words[#words + 1] = (select(i, ...))
+  end
+end
+
+local function write_indexes()
+  local wrong
+  for _, name in ipairs(order) do
+    local answered = redis.pcall(unpack(pending[name]))
+    if type(answered) == 'table' and answered.err then
+      wrong = wrong or '!' .. answered.err
+    end
+  end
+  pending, order = {}, {}
+  return wrong
+end
+
+-- What is left to write at the end; what went wrong with it, after '!'.
+local function finish()
+  local wrong = write_indexes()
+  return wrong or attempt(write_counts)
+end
+
 local STATES = { open = true, done = true, dead = true }
 
 -- A cause is a JSON array of class, code, pointer, message.
@@ -151,10 +186,10 @@ local function is_leased(event)
   return false
 end
 
--- One lease of an event less; the event is leased as long as one of its leases is.
-local function unlease(id)
-  if redis.call('HINCRBY', P .. ':leased', id, -1) <= 0 then
-    redis.call('HDEL', P .. ':leased', id)
+-- After a lease has ended: the event is leased as long as one of its leases is.
+local function unlease(event)
+  if not is_leased(event) then
+    later('SREM', ':leased', event.id)
   end
 end
 
@@ -198,24 +233,24 @@ local function resolve(event, outcome, keep_payload)
   end
   local id, record = event.id, P .. ':event:' .. event.id
   return function()
-    if merged then
+    if merged and (open or cause) then
       redis.call('HSET', record, 'outcome', merged)
     end
     if open then
       return
     end
     count(event.source, 'waiting', -1)
-    redis.call('ZREM', P .. ':open', id)
+    later('ZREM', ':open', id)
     if cause then
       redis.call('HSET', record, 'state', 'dead', 'settled', int(now), 'cause', cause.text)
-      redis.call('ZADD', P .. ':dead', 0, id)
-      redis.call('ZADD', P .. ':died', int(now), id)
+      later('ZADD', ':dead', 0, id)
+      later('ZADD', ':died', int(now), id)
       count(event.source, 'dead', 1)
       count(event.source, 'dead:' .. cause.code, 1)
       return
     end
-    redis.call('HSET', record, 'state', 'done', 'settled', int(now))
-    redis.call('ZADD', P .. ':done', int(now), id)
+    redis.call('HSET', record, 'state', 'done', 'settled', int(now), 'outcome', merged)
+    later('ZADD', ':done', int(now), id)
     if not keep_payload then
       redis.call('DEL', P .. ':body:' .. id)
       redis.call('HDEL', record, 'body')
@@ -227,11 +262,16 @@ end
 
 -- Makes the dead work of a dead event ready at `due`; false if it has none. Its cause was read before.
 local function revive(event, cause, due)
+  -- The event may have died in this very script.
+  local wrong = write_indexes()
+  if wrong then
+    damaged(string.sub(wrong, 2))
+  end
   local revived = false
   for sink, work in pairs(event.work) do
     if work.state == 'd' then
       write_work(event.id, sink, { state = 'r', token = '0', attempts = 0, lapses = 0, cause = work.cause })
-      redis.call('ZADD', P .. ':due:' .. sink, int(due), event.id)
+      later('ZADD', ':due:' .. sink, int(due), event.id)
       revived = true
     end
   end
@@ -240,9 +280,9 @@ local function revive(event, cause, due)
   end
   redis.call('HSET', P .. ':event:' .. event.id, 'state', 'open')
   redis.call('HDEL', P .. ':event:' .. event.id, 'settled', 'cause')
-  redis.call('ZREM', P .. ':dead', event.id)
-  redis.call('ZREM', P .. ':died', event.id)
-  redis.call('ZADD', P .. ':open', 0, event.id)
+  later('ZREM', ':dead', event.id)
+  later('ZREM', ':died', event.id)
+  later('ZADD', ':open', 0, event.id)
   count(event.source, 'dead', -1)
   count(event.source, 'dead:' .. cause.code, -1)
   count(event.source, 'waiting', 1)
@@ -262,7 +302,7 @@ local function forget(event)
   end
   redis.call('DEL', P .. ':event:' .. id, P .. ':body:' .. id)
   for _, index in ipairs({ ':all', ':done', ':dead', ':died' }) do
-    redis.call('ZREM', P .. index, id)
+    later('ZREM', index, id)
   end
   count(event.source, 'keys', -keys)
   if cause then

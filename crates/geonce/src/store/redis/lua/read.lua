@@ -37,7 +37,7 @@ local function surroundings(id, fields)
     end
   end
   local body = redis.call('EXISTS', P .. ':body:' .. id)
-  return { found, table.concat(places, ' '), redis.call('HGET', P .. ':leased', id) or '0', tostring(body) }
+  return { found, table.concat(places, ' '), tostring(redis.call('SISMEMBER', P .. ':leased', id)), tostring(body) }
 end
 
 local records = {}

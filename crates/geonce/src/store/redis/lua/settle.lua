@@ -18,13 +18,13 @@ local function settle(place)
   if not work or work.state ~= 'l' or work.token ~= token then
     return '0'
   end
-  local queue = P .. ':due:' .. sink
+  local queue = ':due:' .. sink
   work.token = '0'
   if fate == 'retry' then
     work.state, work.attempts, work.cause = 'r', work.attempts + tonumber(ARGV[place + 5]), ARGV[place + 6]
-    redis.call('ZADD', queue, int(tonumber(ARGV[place + 4]) + shift), id)
     write_work(id, sink, work)
-    unlease(id)
+    later('ZADD', queue, int(tonumber(ARGV[place + 4]) + shift), id)
+    unlease(event)
     changed = 1
     return '1'
   end
@@ -38,8 +38,8 @@ local function settle(place)
     write = resolve(event, nil, keep_payload)
     write_work(id, sink, work)
   end
-  redis.call('ZREM', queue, id)
-  unlease(id)
+  later('ZREM', queue, id)
+  unlease(event)
   write()
   return '1'
 end
@@ -48,6 +48,5 @@ local answers = {}
 for place = FIRST + 1, #ARGV, 7 do
   answers[#answers + 1] = attempt(settle, place)
 end
-local counted = attempt(write_counts)
-table.insert(answers, 1, counted or tostring(changed))
+table.insert(answers, 1, finish() or tostring(changed))
 return answer(answers)

@@ -8,7 +8,7 @@ end
 
 local oldest = redis.call('ZRANGE', P .. ':open', 0, 0)[1]
 local received = oldest and redis.call('HGET', P .. ':event:' .. oldest, 'received') or ''
-local books = { redis.call('HLEN', P .. ':leased'), received }
+local books = { redis.call('SCARD', P .. ':leased'), received }
 for _, source in ipairs(redis.call('SMEMBERS', P .. ':sources')) do
   books[#books + 1] = { source, redis.call('HGETALL', P .. ':count:' .. source) }
 end

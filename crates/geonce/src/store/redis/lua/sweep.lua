@@ -36,6 +36,6 @@ for _, what in ipairs({ { P .. ':done', done_before }, { P .. ':died', dead_befo
   left = left - gone
   numbers[#numbers + 1] = tostring(gone)
 end
-local counted = attempt(write_counts)
+local counted = finish()
 local more = redis.call('ZCOUNT', P .. ':done', '-inf', done_before) + redis.call('ZCOUNT', P .. ':died', '-inf', dead_before)
 return answer({ counted or string.sub(wrong, 2), numbers[1], numbers[2], more > 0 and '1' or '0' })
