@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 const CONFLICT_PREFIX: &[u8] = b"geonce conflict 1\0";
 /// Requests that may wait.
 pub(super) const WAITING_MAX: usize = 4_096;
-/// A script takes no further event once it has so many: it blocks the server for a few milliseconds at most,
+/// A script takes no further event once it has so many: it blocks the server for about ten milliseconds,
 const SCRIPT_EVENTS_MAX: usize = 256;
 /// or so many bytes.
 const SCRIPT_BYTES_MAX: usize = 4 << 20;

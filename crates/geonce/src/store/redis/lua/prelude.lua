@@ -32,8 +32,13 @@ local function attempt(f, ...)
   return '!' .. tostring(answer)
 end
 
+-- A number without fraction or exponent. Most are the time, which is written once.
+local int_number, int_text
 local function int(number)
-  return string.format('%.0f', number)
+  if number ~= int_number then
+    int_number, int_text = number, string.format('%.0f', number)
+  end
+  return int_text
 end
 
 -- Whether this is the store that was opened, and all of its slot is here: a key that never exists is looked for

@@ -206,7 +206,7 @@ impl Twins {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_does_what_the_embedded_store_does() {
     for seed in 0..SEEDS {
-        let window = Duration::from_secs(60);
+        let window = Duration::from_mins(1);
         let options = Options { window, dead_retention: 2 * window, keep_payload: seed % 2 == 0, ..Options::default() };
         let (url, _) = fresh(&Server::shared().url());
         let embedded = crate::store::open("sqlite::memory:", &options, Access::Gateway, "".as_ref()).unwrap();
