@@ -92,8 +92,11 @@ impl Redis {
         let ready = Arc::new(Notify::new());
         let listen = Listen { channel: format!("{prefix}:ready"), heard: Arc::clone(&ready) };
         let fit_only = !options.accept_loss;
+        let opened = Arc::new(AtomicBool::new(false));
+        let running = Arc::clone(&opened);
         let check: Check = Box::new(move |mut link, node| {
-            Box::pin(async move { if fit_only { schema::check(&mut link, &node).await } else { Ok(()) } })
+            let running = running.load(Ordering::Acquire);
+            Box::pin(async move { if fit_only { schema::check(&mut link, &node, running).await } else { Ok(()) } })
         });
         let connections = Connections::new(address, &prefix, Some(listen), check)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -126,6 +129,7 @@ impl Redis {
                 (false, None) => explained.hint("is Redis running, and is the address right?"),
             }
         })?;
+        opened.store(true, Ordering::Release);
         Ok(store)
     }
 

@@ -68,13 +68,15 @@ pub(super) async fn check_all(caller: &Caller) -> Attempt<()> {
     }
     for node in caller.connections.primaries().await? {
         let mut link = caller.connections.connect_to(&node).await?;
-        check(&mut link, &node).await?;
+        check(&mut link, &node, false).await?;
     }
     Ok(())
 }
 
-/// Whether a server keeps what it is given.
-pub(super) async fn check(link: &mut MultiplexedConnection, node: &Node) -> Attempt<()> {
+/// Whether a server keeps what it is given. One that became the primary while the store is `running` may be set right, or
+/// may give way to another, so until then nothing is taken.
+pub(super) async fn check(link: &mut MultiplexedConnection, node: &Node, running: bool) -> Attempt<()> {
+    let kind = if running { Kind::Unavailable } else { Kind::Invalid };
     let mut command = redis::cmd("CONFIG");
     command.arg("GET");
     for (name, _, _) in SETTINGS {
@@ -90,10 +92,10 @@ pub(super) async fn check(link: &mut MultiplexedConnection, node: &Node) -> Atte
         let words = "or accept the loss in words: store.accept_loss";
         let error = match known.get(name).map(String::as_str) {
             Some(value) if value == wanted => continue,
-            Some(value) => Error::new(Kind::Invalid, doing)
+            Some(value) => Error::new(kind, doing)
                 .because(format!("{name} is {value}: {why}"))
                 .hint(format!("CONFIG SET {name} {wanted}, and in redis.conf; {words}")),
-            None => Error::new(Kind::Invalid, doing)
+            None => Error::new(kind, doing)
                 .because(format!("it does not say what {name} is set to, so it may lose events"))
                 .hint(format!("allow this user CONFIG GET; {words}")),
         };

@@ -49,6 +49,23 @@ async fn a_server_that_may_lose_events_is_refused_unless_that_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_primary_that_may_lose_events_is_not_used_until_it_is_set_right() {
+    let server = Server::start(&[]);
+    let (url, _) = fresh(&server.url());
+    let bench = bench(&url);
+    bench.fill(&["a"], START).await;
+    // As if another server had taken over: the connection is made anew, and the settings are others.
+    server.say(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    server.say(&["CLIENT", "KILL", "TYPE", "normal"]);
+    server.say(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let error = bench.store.accept(vec![bench.event("b", START)], START).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.to_string().contains("appendfsync is everysec"), "{error}");
+    server.say(&["CONFIG", "SET", "appendfsync", "always"]);
+    bench.fill(&["b"], START).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_primary_of_a_cluster_is_looked_at() {
     let cluster = Cluster::shared();
     let (url, prefix) = fresh(&cluster.url());
