@@ -10,6 +10,7 @@ pub mod error;
 pub mod event;
 pub mod intake;
 mod postgres;
+mod redis;
 pub mod retry;
 pub mod signature;
 pub mod sink;

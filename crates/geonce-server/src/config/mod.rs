@@ -310,7 +310,7 @@ impl Reading<'_> {
             window: self.longer_than_zero(store.window, base.window, "store.window")?,
             dead_retention: self.longer_than_zero(store.dead_retention, base.dead_retention, "store.dead_retention")?,
             keep_payload: store.keep_payload.unwrap_or(base.keep_payload),
-            ..base
+            accept_loss: lossy,
         };
         Ok(StoreSettings { url, options })
     }

@@ -7,6 +7,7 @@ pub mod conformance;
 mod embedded;
 mod encoding;
 mod postgres;
+mod redis;
 pub mod spill;
 mod verdict;
 
@@ -34,7 +35,7 @@ pub struct Options {
     pub dead_retention: Duration,
     /// Whether payloads are kept once their event is done.
     pub keep_payload: bool,
-    /// Whether a server is taken that may lose what it has committed.
+    /// Whether a server that may lose what it has acknowledged is used all the same.
     pub accept_loss: bool,
 }
 
@@ -463,14 +464,15 @@ pub trait Store: Send + Sync {
     fn close(&self) -> Answer<'_, ()>;
 }
 
-/// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests; or
-/// `postgresql://user@host/database?schema=name`.
+/// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests;
+/// `postgresql://user@host/database?schema=name`; `redis://…`, `rediss://…`, `redis+sentinel://…` or `redis+cluster://…`.
 pub fn open(url: &str, options: &Options, access: Access, folder: &Path) -> Result<Arc<dyn Store>> {
     match url.split_once(':') {
         Some(("sqlite", ":memory:")) => embedded::open(None, options, access),
         Some(("sqlite", file)) => embedded::open(Some(&folder.join(file)), options, access),
         Some(("postgresql" | "postgres", _)) => postgres::open(url, options, access),
+        Some(("redis" | "rediss" | "redis+sentinel" | "redis+cluster", _)) => redis::open(url, options, access),
         _ => Err(Error::new(Kind::Invalid, format!("{url:?} is no store"))
-            .hint("sqlite:geonce.db or postgresql://user@host/database")),
+            .hint("sqlite:geonce.db, postgresql://user@host/database or redis://host")),
     }
 }

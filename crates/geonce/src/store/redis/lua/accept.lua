@@ -1,0 +1,223 @@
+-- Records events, or tells what is known about them.
+-- ARGV: whether payloads of done events are kept; how many kinds of refusals there are; source, code and number of each;
+-- then twelve arguments for each event. Answers whether work became ready, and a verdict for each event.
+
+local known = begin()
+if known then
+  return known
+end
+
+local keep_payload = ARGV[FIRST] == '1'
+local place = FIRST + 2
+local changed = 0
+
+for _ = 1, tonumber(ARGV[FIRST + 1]) do
+  local source, code, by = ARGV[place], ARGV[place + 1], tonumber(ARGV[place + 2])
+  count(source, 'received', by)
+  count(source, 'refused', by)
+  count(source, 'refused:' .. code, by)
+  place = place + 3
+end
+
+-- Who holds the keys of these events; false for those that nobody holds.
+local claims = {}
+
+-- The id that holds a fingerprint's key, and its record. A claim whose event is gone is free.
+local function holder(fingerprint, own)
+  local key = string.sub(fingerprint, 2, 17)
+  local id = claims[key]
+  if id == nil then
+    id = redis.call('GET', P .. ':key:' .. key)
+  end
+  if not id then
+    return nil
+  end
+  if id == own then
+    return id
+  end
+  local event = find(id)
+  return event and id, event
+end
+
+local function has(fingerprints, wanted, from)
+  for i = 1, #(fingerprints or ''), FINGERPRINT do
+    if string.sub(fingerprints, i + from, i + FINGERPRINT - 1) == string.sub(wanted, 1 + from) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Whether a known delivery id comes with content that shares no spatial fingerprint with what came first.
+local function contradicts(new, event)
+  for i = 1, #new.spatial, FINGERPRINT do
+    local mine = string.sub(new.spatial, i, i + FINGERPRINT - 1)
+    if has(event.spatial, mine, 0) or has(event.keys, mine, 0) then
+      return false
+    end
+  end
+  return #new.spatial > 0
+end
+
+local function count_repeat(new, id)
+  redis.call('HINCRBY', P .. ':event:' .. id, 'duplicates', 1)
+  count(new.source, 'received', 1)
+  count(new.source, 'duplicate', 1)
+end
+
+-- A duplicate: counted, and where its event died of something that time may mend, revived.
+local function repeated(new, event)
+  local drift = event.content ~= new.content
+  local cause = event.state == 'dead' and read_cause(event.cause) or nil
+  count_repeat(new, event.id)
+  if drift then
+    count(new.source, 'drift', 1)
+  end
+  local state, outcome, revived = event.state, '', false
+  if cause and is_transient(cause) and revive(event, cause, new.now) then
+    count(event.source, 'revived', 1)
+    state, revived, changed = 'ready', true, 1
+  elseif state == 'open' then
+    state = is_leased(event) and 'leased' or 'ready'
+  elseif state == 'done' then
+    outcome = event.outcome or ''
+  end
+  return 'd' .. event.id .. (drift and '1' or '0') .. (revived and '1' or '0') .. state .. ' ' .. outcome
+end
+
+-- A new event: its record, payload, claims, work and counts.
+local function record(new, keys, cause)
+  local id = new.id
+  if redis.call('EXISTS', P .. ':event:' .. id) == 1 then
+    return
+  end
+  local code = cause and read_cause(cause).code
+  local state = cause and 'dead' or (#new.sinks > 0 and 'open' or 'done')
+  local fields = {
+    'source', new.source, 'state', state, 'received', int(new.now), 'form', new.form, 'keys', keys, 'content', new.content,
+  }
+  local function field(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if new.crs ~= '' then field('crs', new.crs) end
+  if new.spatial ~= '' then field('spatial', new.spatial) end
+  if cause then field('cause', cause) end
+  if state ~= 'open' then field('settled', int(new.now)) end
+  if state == 'done' then field('outcome', 'applied') end
+  local has_body = state ~= 'done' or keep_payload
+  if has_body then field('body', '1') end
+  for _, sink in ipairs(new.sinks) do
+    field('work:' .. sink, cause and ('d 0 0 0 ' .. cause) or 'r 0 0 0 ')
+  end
+  redis.call('HSET', P .. ':event:' .. id, unpack(fields))
+  local strings, claimed = {}, 0
+  if has_body then
+    strings = { P .. ':body:' .. id, new.payload }
+  end
+  for i = 1, #keys, FINGERPRINT do
+    local key = string.sub(keys, i + 1, i + 16)
+    strings[#strings + 1] = P .. ':key:' .. key
+    strings[#strings + 1] = id
+    claims[key] = id
+    claimed = claimed + 1
+  end
+  redis.call('MSET', unpack(strings))
+  later('ZADD', ':all', 0, id)
+  count(new.source, 'received', 1)
+  count(new.source, 'keys', claimed)
+  if state == 'dead' then
+    later('ZADD', ':dead', 0, id)
+    later('ZADD', ':died', int(new.now), id)
+    count(new.source, 'dead', 1)
+    count(new.source, 'dead:' .. code, 1)
+  elseif state == 'done' then
+    later('ZADD', ':done', int(new.now), id)
+    count(new.source, 'applied', 1)
+    count(new.source, 'done', 1)
+  else
+    later('ZADD', ':open', 0, id)
+    for _, sink in ipairs(new.sinks) do
+      later('ZADD', ':due:' .. sink, int(new.now), id)
+    end
+    count(new.source, 'waiting', 1)
+    changed = 1
+  end
+end
+
+-- Same id or key, other content: recorded as dead under a key of its own, once for each content.
+local function clash(new, event, name)
+  local id, own = holder(new.clash, new.id)
+  if id then
+    if own then
+      count_repeat(new, id)
+    end
+    return 'c' .. id .. event.id
+  end
+  local words = ' came under the same id with other content'
+  if name == 'collision' then
+    words = ' is known by the same key, but not by the same fingerprint'
+  end
+  record(new, new.clash, '["conflict","' .. name .. '","","evt_' .. event.id .. words .. '"]')
+  count(new.source, name, 1)
+  return 'c' .. new.id .. event.id
+end
+
+local function accept(new)
+  for i = 1, #new.keys, FINGERPRINT do
+    local fingerprint = string.sub(new.keys, i, i + FINGERPRINT - 1)
+    local id, event = holder(fingerprint, new.id)
+    if id == new.id then
+      return 'a'
+    end
+    if id then
+      if not has(event.keys, fingerprint, 1) then
+        return clash(new, event, 'collision')
+      end
+      if contradicts(new, event) then
+        return clash(new, event, 'conflict')
+      end
+      return repeated(new, event)
+    end
+  end
+  record(new, new.keys, new.cause ~= '' and new.cause or nil)
+  return 'a'
+end
+
+local events, wanted = {}, {}
+while place <= #ARGV do
+  local new = {
+    id = ARGV[place],
+    now = tonumber(ARGV[place + 1]) + shift,
+    source = ARGV[place + 2],
+    keys = ARGV[place + 3],
+    spatial = ARGV[place + 4],
+    content = ARGV[place + 5],
+    clash = ARGV[place + 6],
+    form = ARGV[place + 7],
+    crs = ARGV[place + 8],
+    payload = ARGV[place + 9],
+    cause = ARGV[place + 10],
+    sinks = {},
+  }
+  for sink in string.gmatch(ARGV[place + 11], '[^\n]+') do
+    new.sinks[#new.sinks + 1] = sink
+  end
+  for i = 1, #new.keys, FINGERPRINT do
+    wanted[#wanted + 1] = P .. ':key:' .. string.sub(new.keys, i + 1, i + 16)
+  end
+  events[#events + 1] = new
+  place = place + 12
+end
+for first = 1, #wanted, 1000 do
+  local last = math.min(first + 999, #wanted)
+  for i, id in ipairs(redis.call('MGET', unpack(wanted, first, last))) do
+    claims[string.sub(wanted[first + i - 1], -16)] = id
+  end
+end
+local verdicts = {}
+for _, new in ipairs(events) do
+  verdicts[#verdicts + 1] = attempt(accept, new)
+end
+table.insert(verdicts, 1, finish() or tostring(changed))
+return answer(verdicts)
