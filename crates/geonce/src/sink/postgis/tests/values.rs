@@ -80,7 +80,10 @@ async fn no_property_makes_a_batch_fail() {
     let row = |fid: u32, columns: &str| schema.sql(&format!("SELECT {columns} FROM zones WHERE fid = {fid}"));
     assert_eq!(row(1, "text, geonce_other"), r#"|{"text":"a\u0000b"}"#);
     assert_eq!(row(2, "text, list, geonce_other"), r#"plain|["\u0000","\ud83d\ude00"]|{"\u0000":1}"#);
-    assert_eq!(row(3, "text, huge, huger"), r#"{"deep":"\u0000"}|10000000000000000000000000|123456789012345678901234567890"#);
+    assert_eq!(
+        row(3, "text, huge, huger"),
+        r#"{"deep":"\u0000"}|10000000000000000000000000|123456789012345678901234567890"#
+    );
     assert_eq!(row(4, &format!("\"{}\", geonce_other", "ü".repeat(31))), format!(r#"2|{{"{long}":1}}"#));
     assert_eq!(row(5, r#""Straße", "STRASSE", "a""b", "a'b", "$1", c0, u, "select""#), "1|2|4|5|6|7|8|9");
     assert_eq!(row(6, "text, number, least, edge"), "1e400|0|5e-324|-9223372036854775808");
