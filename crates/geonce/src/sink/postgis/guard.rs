@@ -10,13 +10,14 @@
 
 use crate::error::{Error, Kind};
 use crate::event::{EventId, Outcome};
-use crate::postgres::{Session, Trouble, quoted};
+use crate::postgres::{Parameter, Session, Trouble, quoted};
 use crate::sink::Proof;
 use crate::sink::version::Held;
 use bytes::BytesMut;
 use geonce_key::Version;
 use std::collections::HashMap;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 type Answer<T> = std::result::Result<T, Trouble>;
@@ -55,6 +56,40 @@ pub(super) struct Decided {
     pub(super) key: [u8; 16],
     pub(super) event: EventId,
     pub(super) outcome: Outcome,
+}
+
+/// Decided keys as a statement takes them.
+struct Parameters {
+    layer: i32,
+    keys: Vec<Id>,
+    events: Vec<Id>,
+    stale: Vec<bool>,
+}
+
+impl Parameters {
+    fn new(layer: i32, decided: &[Decided]) -> Parameters {
+        Parameters {
+            layer,
+            keys: decided.iter().map(|one| Id(one.key)).collect(),
+            events: decided.iter().map(|one| Id(one.event.to_bytes())).collect(),
+            stale: decided.iter().map(|one| one.outcome == Outcome::Stale).collect(),
+        }
+    }
+
+    fn list(&self) -> [Parameter<'_>; 4] {
+        [
+            (&self.layer, Type::INT4),
+            (&self.keys, Type::UUID_ARRAY),
+            (&self.events, Type::UUID_ARRAY),
+            (&self.stale, Type::BOOL_ARRAY),
+        ]
+    }
+}
+
+/// Whether a statement failed because a key was decided already.
+pub(super) fn is_known_key(trouble: &Trouble) -> bool {
+    matches!(trouble, Trouble::Told(error)
+        if *error.code() == SqlState::UNIQUE_VIOLATION && error.table() == Some("geonce_applied"))
 }
 
 /// What an entity becomes.
@@ -138,20 +173,23 @@ impl Guard {
         session.execute(&sql, &[(&layer, Type::INT4), (&names, Type::TEXT_ARRAY)]).await.map(drop)
     }
 
+    /// Remembers that keys are decided that seem not to be. Keys must be sorted and different. If one is known all the
+    /// same the statement fails, and [`is_known_key`] knows why: half the work of looking first, for what is nearly always so.
+    pub(super) async fn add(&self, session: &Session, layer: i32, decided: &[Decided]) -> Answer<()> {
+        let parameters = Parameters::new(layer, decided);
+        session.execute(&self.insert(""), &parameters.list()).await.map(drop)
+    }
+
     /// Remembers that keys are decided; which of them were not yet. Keys must be sorted and different.
     pub(super) async fn decide(&self, session: &Session, layer: i32, decided: &[Decided]) -> Answer<Vec<[u8; 16]>> {
-        let keys: Vec<Id> = decided.iter().map(|one| Id(one.key)).collect();
-        let events: Vec<Id> = decided.iter().map(|one| Id(one.event.to_bytes())).collect();
-        let stale: Vec<bool> = decided.iter().map(|one| one.outcome == Outcome::Stale).collect();
-        let sql = format!(
-            "INSERT INTO {} (layer, key, event, stale) SELECT $1, * FROM unnest($2, $3, $4)
-             ON CONFLICT DO NOTHING RETURNING key",
-            self.table("geonce_applied")
-        );
-        let parameters: [crate::postgres::Parameter<'_>; 4] =
-            [(&layer, Type::INT4), (&keys, Type::UUID_ARRAY), (&events, Type::UUID_ARRAY), (&stale, Type::BOOL_ARRAY)];
-        let rows = session.query(&sql, &parameters).await?;
+        let parameters = Parameters::new(layer, decided);
+        let rows = session.query(&self.insert("ON CONFLICT DO NOTHING RETURNING key"), &parameters.list()).await?;
         rows.iter().map(|row| Ok(read::<Id>(row, 0)?.0)).collect()
+    }
+
+    fn insert(&self, more: &str) -> String {
+        let table = self.table("geonce_applied");
+        format!("INSERT INTO {table} (layer, key, event, stale) SELECT $1, * FROM unnest($2, $3, $4) {more}")
     }
 
     /// What became of keys here, of those that were decided.
@@ -184,8 +222,7 @@ impl Guard {
             self.table("geonce_applied")
         );
         let after = after.map(Id);
-        let parameters: [crate::postgres::Parameter<'_>; 3] =
-            [(&layer, Type::INT4), (&after, Type::UUID), (&limit, Type::INT8)];
+        let parameters: [Parameter<'_>; 3] = [(&layer, Type::INT4), (&after, Type::UUID), (&limit, Type::INT8)];
         let rows = session.query(&sql, &parameters).await?;
         let proof =
             |row: &Row| Ok(Proof { key: read::<Id>(row, 0)?.0, event: EventId::from_bytes(read::<Id>(row, 1)?.0) });
@@ -253,7 +290,7 @@ impl Guard {
         let keys: Vec<Id> = changed.iter().map(|one| Id(one.key)).collect();
         let contents: Vec<&[u8]> = changed.iter().map(|one| &one.content[..]).collect();
         let fids: Vec<Option<i64>> = changed.iter().map(|one| one.fid).collect();
-        let parameters: [crate::postgres::Parameter<'_>; 6] = [
+        let parameters: [Parameter<'_>; 6] = [
             (&layer, Type::INT4),
             (&entities, Type::BYTEA_ARRAY),
             (&versions, Type::TEXT_ARRAY),

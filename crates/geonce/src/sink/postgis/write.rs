@@ -4,7 +4,7 @@
 //! one row that is dead, so that the others go through.
 
 use super::Settings;
-use super::guard::{Decided, Entity, Guard};
+use super::guard::{Decided, Entity, Guard, is_known_key};
 use super::layer::Layer;
 use super::refusal::{self, Refusal};
 use super::row::{Arrays, Row};
@@ -54,32 +54,38 @@ pub(super) async fn batch(
     prepared: &Prepared<'_>,
     again: bool,
 ) -> Answer<Vec<Written>> {
-    // A constraint that its owner deferred would be checked at the end, when nobody knows which row it was.
-    session.batch("SET CONSTRAINTS ALL IMMEDIATE").await?;
     let guard = Guard::new(&settings.schema);
     let writer = Writer { session, settings, guard: &guard, layer: &prepared.layer, prepared };
     let mut answers: Vec<Option<Written>> = vec![None; prepared.events.len()];
     let entities = writer.lock().await?;
     let mut parts = writer.parts();
-    let (mut doubted, mut attempted) = (None, false);
+    let (mut doubted, mut attempted, mut hopeful) = (None, false, true);
+    // A constraint that its owner deferred would be checked at the end, when nobody knows which row it was.
+    let mut before = "SET CONSTRAINTS ALL IMMEDIATE";
     while let Some(part) = parts.pop() {
-        session.batch("SAVEPOINT geonce_part").await?;
-        let trouble = match writer.write(&part).await {
+        session.batch(&format!("{before}; SAVEPOINT geonce_part")).await?;
+        let trouble = match writer.write(&part, hopeful).await {
             Ok(written) => {
-                session.batch("RELEASE geonce_part").await?;
+                before = "RELEASE geonce_part";
                 attempted |= !written.is_empty();
                 written.into_iter().for_each(|(index, written)| answers[index] = Some(written));
                 continue;
             }
             Err(trouble) => trouble,
         };
+        before = "ROLLBACK TO geonce_part; RELEASE geonce_part";
+        if hopeful && is_known_key(&trouble) {
+            // Some were written before, unheard. From here on it is asked which.
+            hopeful = false;
+            parts.push(part);
+            continue;
+        }
         let refused = if again { refusal::judge_again(&trouble) } else { refusal::judge(&trouble) };
         let answer = match refused {
             Refusal::Layer | Refusal::All => return Err(trouble),
             Refusal::Row(cause) => Written::Dead(cause),
             Refusal::Doubtful(cause) => Written::Retry { cause, after: None, counts: true },
         };
-        session.batch("ROLLBACK TO geonce_part; RELEASE geonce_part").await?;
         if let [index] = part[..] {
             attempted |= matches!(answer, Written::Dead(_));
             doubted = doubted.or_else(|| matches!(answer, Written::Retry { .. }).then_some(trouble));
@@ -89,6 +95,9 @@ pub(super) async fn batch(
             parts.push(second.to_vec());
             parts.push(first.to_vec());
         }
+    }
+    if before.starts_with("ROLLBACK") {
+        session.batch(before).await?;
     }
     if let (Some(trouble), false) = (doubted, attempted) {
         // None of them could be written, for no reason of theirs.
@@ -167,24 +176,41 @@ impl<'a> Writer<'a> {
         self.guard.unlock(self.session, self.layer.id, entities).await
     }
 
-    /// Writes a part whole.
-    async fn write(&self, part: &[usize]) -> Answer<Vec<(usize, Written)>> {
+    /// Writes a part whole. With `hopeful`, it fails where one of its keys is known.
+    async fn write(&self, part: &[usize], hopeful: bool) -> Answer<Vec<(usize, Written)>> {
         match self.settings.mode {
-            Mode::Append => self.append(part).await,
+            Mode::Append => {
+                if hopeful {
+                    self.append_all(part).await?;
+                } else {
+                    self.append_new(part).await?;
+                }
+                Ok(part.iter().map(|&index| (index, Written::Done(Outcome::Applied))).collect())
+            }
             Mode::Upsert { arrival } => self.upsert(part, arrival).await,
         }
     }
 
-    async fn append(&self, part: &[usize]) -> Answer<Vec<(usize, Written)>> {
+    async fn append_all(&self, part: &[usize]) -> Answer<()> {
+        let decided: Vec<Decided> = part.iter().map(|&index| self.decided(index, Outcome::Applied)).collect();
+        // Rows are numbered in the order in which events came.
+        let mut new = part.to_vec();
+        new.sort_unstable();
+        // The rows are on their way while the server looks at the keys; if those fail, so do the rows.
+        let guarded = self.guard.add(self.session, self.layer.id, &decided);
+        let (guarded, inserted) = tokio::join!(guarded, self.insert(&new, false));
+        guarded?;
+        inserted.map(drop)
+    }
+
+    async fn append_new(&self, part: &[usize]) -> Answer<()> {
         let decided: Vec<Decided> = part.iter().map(|&index| self.decided(index, Outcome::Applied)).collect();
         let fresh: HashSet<[u8; 16]> =
             self.guard.decide(self.session, self.layer.id, &decided).await?.into_iter().collect();
         let mut new: Vec<usize> =
             part.iter().copied().filter(|&index| fresh.contains(&self.event(index).key.key())).collect();
-        // Rows are numbered in the order in which events came.
         new.sort_unstable();
-        self.insert(&new, false).await?;
-        Ok(part.iter().map(|&index| (index, Written::Done(Outcome::Applied))).collect())
+        self.insert(&new, false).await.map(drop)
     }
 
     fn decided(&self, index: usize, outcome: Outcome) -> Decided {
@@ -303,10 +329,10 @@ impl<'a> Writer<'a> {
         if plan.decided.is_empty() {
             return Ok(());
         }
-        let fresh = self.guard.decide(self.session, self.layer.id, &plan.decided).await?;
-        if fresh.len() < plan.decided.len() {
-            // Only where one key is about two entities, which the lock on entities cannot see.
-            return Err(Trouble::silent("another gateway decided the same key at this moment"));
+        if let Err(trouble) = self.guard.add(self.session, self.layer.id, &plan.decided).await {
+            // Only where one key is about two entities, which the lock on entities cannot see: all is done again.
+            let met = is_known_key(&trouble);
+            return Err(if met { Trouble::silent("another gateway decided the same key") } else { trouble });
         }
         let changes: Vec<&Change> = plan.changes.iter().collect();
         let updated = self.update(&changes).await?;
