@@ -2,7 +2,7 @@
 //!
 //!     rate_postgis [batches=20] [rounds=3] [rows=2048] [mode=append|upsert]
 //!
-//! Starts a PostgreSQL of its own, synced as it comes. Rounds alternate, so that both tables grow alike.
+//! Starts a `PostgreSQL` of its own, synced as it comes. Rounds alternate, so that both tables grow alike.
 
 use geonce::clock::Stopwatch;
 use geonce::sink::conformance::Maker;
@@ -105,7 +105,7 @@ impl Copied {
         let n = if let Some(Property::Integer(n)) = property("n") { *n } else { 0 };
         let speed = if let Some(Property::Real(speed)) = property("speed") { *speed } else { 0.0 };
         let mut bytes = vec![1, 1, 0, 0, 0x20, 0xE6, 0x10, 0, 0];
-        for shape in &outgoing.feature.geometry {
+        if let Some(shape) = &outgoing.feature.geometry {
             bytes.extend(shape.positions[0][..2].iter().flat_map(|number| number.to_le_bytes()));
         }
         Copied {

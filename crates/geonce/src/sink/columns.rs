@@ -97,9 +97,10 @@ impl Type {
             {
                 text(found)
             }
-            (Type::Decimal, Property::Integer(_) | Property::Real(_)) => Some(Value::Text(json(value).into())),
             (Type::Decimal, Property::Json(found)) if !found.starts_with(['[', '{']) => text(found),
-            (Type::Json, _) => Some(Value::Text(json(value).into())),
+            (Type::Decimal, Property::Integer(_) | Property::Real(_)) | (Type::Json, _) => {
+                Some(Value::Text(json(value).into()))
+            }
             (Type::ParsedJson, _) => {
                 Some(json(value)).filter(|json| !json.contains("\\u")).map(|json| Value::Text(json.into()))
             }

@@ -94,7 +94,7 @@ pub(super) fn is_known_key(trouble: &Trouble) -> bool {
 
 /// What an entity becomes.
 pub(super) struct Entity {
-    pub(super) entity: [u8; 32],
+    pub(super) digest: [u8; 32],
     pub(super) version: Version,
     pub(super) key: [u8; 16],
     pub(super) content: [u8; 32],
@@ -285,7 +285,7 @@ impl Guard {
              WHERE held.layer = $1 AND held.entity = u.entity",
             self.table("geonce_entity")
         );
-        let entities: Vec<&[u8]> = changed.iter().map(|one| &one.entity[..]).collect();
+        let entities: Vec<&[u8]> = changed.iter().map(|one| &one.digest[..]).collect();
         let versions: Vec<String> = changed.iter().map(|one| one.version.to_string()).collect();
         let keys: Vec<Id> = changed.iter().map(|one| Id(one.key)).collect();
         let contents: Vec<&[u8]> = changed.iter().map(|one| &one.content[..]).collect();

@@ -93,14 +93,12 @@ async fn find(session: &Session, settings: &Settings) -> Answer<Layer> {
     guard.create(session).await?;
     let id = guard.layer(session, &settings.layer).await?;
     let table = format!("{}.{}", quoted(&settings.schema), quoted(&settings.layer));
-    let oid = match find_table(session, settings).await? {
-        Some(oid) => oid,
-        None => {
-            create(session, settings, &table, &postgis).await?;
-            let made = find_table(session, settings).await?;
-            made.ok_or_else(|| Error::new(Kind::Internal, format!("{table} was made and is not there")))?
-        }
-    };
+    let mut oid = find_table(session, settings).await?;
+    if oid.is_none() {
+        create(session, settings, &table, &postgis).await?;
+        oid = find_table(session, settings).await?;
+    }
+    let oid = oid.ok_or_else(|| Error::new(Kind::Internal, format!("{table} was made and is not there")))?;
     let mut layer = Layer {
         id,
         columns: Columns::new(Arc::clone(&settings.columns), &types::DIALECT, Vec::new(), &[]),

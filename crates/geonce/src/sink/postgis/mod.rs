@@ -190,7 +190,8 @@ impl PostGis {
             match written.await {
                 Ok(written) => return Ok(written),
                 Err(trouble) if !again && matches!(refusal::judge(&trouble), Refusal::Layer) => {
-                    (again, _) = (true, self.know(None));
+                    again = true;
+                    self.know(None);
                 }
                 Err(trouble) => tries.again(trouble).await?,
             }

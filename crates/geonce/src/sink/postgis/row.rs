@@ -111,7 +111,7 @@ struct Used {
 /// Several rows as arrays, with the SQL that takes them apart.
 pub(super) struct Arrays<'r> {
     layer: &'r Layer,
-    arrays: Vec<Array<'r>>,
+    list: Vec<Array<'r>>,
     used: Vec<Used>,
 }
 
@@ -142,20 +142,20 @@ impl<'r> Arrays<'r> {
             arrays.push(Array::Texts(rows.iter().map(|row| row.other.as_deref()).collect()));
             used.push(Used { index: None, name: OTHER.to_owned(), value: format!("u.c{}::json", arrays.len() - 1) });
         }
-        Arrays { layer, arrays, used }
+        Arrays { layer, list: arrays, used }
     }
 
     /// Adds a column that is not written but looked at; its name in SQL.
     fn add(&mut self, array: Array<'r>) -> String {
-        self.arrays.push(array);
-        format!("u.c{}", self.arrays.len() - 1)
+        self.list.push(array);
+        format!("u.c{}", self.list.len() - 1)
     }
 
     /// `unnest($1, …) AS u (c0, …)`.
     fn unnest(&self) -> String {
         let mut parameters = String::new();
         let mut names = String::new();
-        for number in 0..self.arrays.len() {
+        for number in 0..self.list.len() {
             let comma = if number == 0 { "" } else { ", " };
             let _ = write!(parameters, "{comma}${}", number + 1);
             let _ = write!(names, "{comma}c{number}");
@@ -164,7 +164,7 @@ impl<'r> Arrays<'r> {
     }
 
     pub(super) fn parameters(&self) -> Vec<Parameter<'_>> {
-        self.arrays.iter().map(Array::parameter).collect()
+        self.list.iter().map(Array::parameter).collect()
     }
 
     /// Adds the rows. Answers nothing, or each row's number and key.

@@ -30,6 +30,23 @@ impl Schema {
         Schema { database, name: format!("Schema {}", SCHEMAS.fetch_add(1, Ordering::Relaxed)), url }
     }
 
+    /// A schema in a database where nobody else is.
+    fn alone() -> Schema {
+        let url = Postgres::shared().database();
+        let database = url.rsplit('/').next().unwrap().to_owned();
+        Schema { database, name: "alone".to_owned(), url }
+    }
+
+    /// How many transactions waited in a circle in this database, once all connections to it have ended.
+    async fn deadlocks(&self) -> String {
+        let about = |what: &str| format!("SELECT {what} WHERE datname = '{}'", self.database);
+        let others = about("count(*) FROM pg_stat_activity") + " AND pid <> pg_backend_pid()";
+        while Postgres::shared().sql("postgres", &others) != "0" {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        Postgres::shared().sql("postgres", &about("deadlocks FROM pg_stat_database"))
+    }
+
     fn through_pgbouncer() -> Schema {
         static BOUNCER: OnceLock<Pgbouncer> = OnceLock::new();
         let schema = Schema::new();

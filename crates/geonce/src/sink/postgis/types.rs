@@ -1,9 +1,9 @@
-//! What columns are called in PostgreSQL, and how values of each are sent.
+//! What columns are called in `PostgreSQL`, and how values of each are sent.
 
 use crate::sink::columns::{Dialect, Type};
 use tokio_postgres::types;
 
-/// Columns as PostgreSQL has them. A row must fit a page of 8 KiB, where a long value takes 18 bytes and a short one up to
+/// Columns as `PostgreSQL` has them. A row must fit a page of 8 KiB, where a long value takes 18 bytes and a short one up to
 /// 30; so the number of columns is kept far below the server's own limit of 1,600.
 pub(super) static DIALECT: Dialect = Dialect {
     reserved: &["fid", "geom", "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"],

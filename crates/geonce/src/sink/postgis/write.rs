@@ -68,7 +68,9 @@ pub(super) async fn batch(
             Ok(written) => {
                 before = "RELEASE geonce_part";
                 attempted |= !written.is_empty();
-                written.into_iter().for_each(|(index, written)| answers[index] = Some(written));
+                for (index, written) in written {
+                    answers[index] = Some(written);
+                }
                 continue;
             }
             Err(trouble) => trouble,
@@ -349,7 +351,7 @@ impl<'a> Writer<'a> {
                     self.row(change.index).and_then(|row| numbers.get(&row.key).copied())
                 };
                 let (key, content) = (outgoing.key.key(), outgoing.content);
-                Entity { entity: change.entity, version: change.version.clone(), key, content, fid }
+                Entity { digest: change.entity, version: change.version.clone(), key, content, fid }
             })
             .collect();
         self.guard.set(self.session, self.layer.id, &entities).await

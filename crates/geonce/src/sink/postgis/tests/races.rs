@@ -40,7 +40,7 @@ fn entity(maker: &Maker, name: usize, version: usize) -> Outgoing {
 
 #[tokio::test]
 async fn gateways_that_write_the_same_events_write_each_once() {
-    let schema = Schema::new();
+    let schema = Schema::alone();
     let maker = Maker::new();
     let events: Vec<Outgoing> = (0..1_000).map(|n| maker.point(n)).collect();
     let sinks = (0..4).map(|_| schema.sink(&Options::default())).collect();
@@ -49,11 +49,12 @@ async fn gateways_that_write_the_same_events_write_each_once() {
     let rows = schema.rows().await.unwrap();
     assert_eq!((rows.len(), rows.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000));
     assert_eq!(schema.sql("SELECT count(*) FROM geonce_applied"), "1000");
+    assert_eq!(schema.deadlocks().await, "0", "nobody waits in a circle");
 }
 
 #[tokio::test]
 async fn gateways_that_write_the_same_entities_end_at_the_latest_versions() {
-    let schema = Schema::new();
+    let schema = Schema::alone();
     let maker = Maker::new();
     let events: Vec<Outgoing> = (0..600).map(|n| entity(&maker, n % 60, n / 60)).collect();
     let options = Options { mode: Mode::Upsert { arrival: false }, ..Options::default() };
@@ -65,6 +66,7 @@ async fn gateways_that_write_the_same_entities_end_at_the_latest_versions() {
     assert_eq!(schema.sql("SELECT count(*), count(DISTINCT name), min(version), max(version) FROM zones"), "60|60|9|9");
     assert_eq!(schema.sql("SELECT count(*), min(version), max(version) FROM geonce_entity"), "60|9|9");
     assert_eq!(schema.sql("SELECT count(*) FROM geonce_applied"), "600");
+    assert_eq!(schema.deadlocks().await, "0", "nobody waits in a circle");
 }
 
 #[tokio::test]

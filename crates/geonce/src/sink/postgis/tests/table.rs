@@ -129,6 +129,9 @@ async fn a_table_of_another_program_is_written_by_its_own_rules() {
             assert!(is_dead(&written[refused], Class::Constraint, "constraint"), "{refused}: {written:?}");
         }
         assert!(is_dead(&written[8], Class::Schema, "value"), "{written:?}");
+        let proofs = sink.proofs(batch.iter().map(|event| event.key).collect()).await.unwrap().unwrap();
+        let done: Vec<bool> = written.iter().map(|written| *written == APPLIED).collect();
+        assert_eq!(proofs, done, "dead is not decided");
     }
     assert_eq!(
         schema.lines(
