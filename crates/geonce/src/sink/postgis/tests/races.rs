@@ -53,6 +53,33 @@ async fn gateways_that_write_the_same_events_write_each_once() {
 }
 
 #[tokio::test]
+async fn gateways_that_meet_over_one_batch_do_not_wait_in_a_circle() {
+    let schema = Schema::alone();
+    let maker = Maker::new();
+    for mode in [Mode::Append, Mode::Upsert { arrival: true }] {
+        let layer = Some(if mode == Mode::Append { "events" } else { "entities" }.to_owned());
+        let options = Options { mode, layer, ..Options::default() };
+        let (one, two) = (schema.sink(&options), schema.sink(&options));
+        one.write(vec![maker.point(0)]).await.unwrap();
+        two.check().await.unwrap();
+        // Slow enough that each is in the middle when the other comes.
+        schema.sql(
+            "CREATE OR REPLACE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.001); RETURN NEW; END';
+             CREATE OR REPLACE TRIGGER slow BEFORE INSERT ON geonce_applied FOR EACH ROW EXECUTE FUNCTION slow();
+             CREATE OR REPLACE TRIGGER slow BEFORE INSERT ON geonce_entity FOR EACH ROW EXECUTE FUNCTION slow()",
+        );
+        for round in 0..3 {
+            let forward: Vec<Outgoing> = (1..=100).map(|n| maker.point(round * 100 + n)).collect();
+            let backward: Vec<Outgoing> = forward.iter().rev().cloned().collect();
+            let (first, second) = tokio::join!(one.write(forward), two.write(backward));
+            assert!(all_applied(&first.unwrap()) && all_applied(&second.unwrap()));
+        }
+    }
+    assert_eq!(schema.sql("SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM entities)"), "301|301");
+    assert_eq!(schema.deadlocks().await, "0");
+}
+
+#[tokio::test]
 async fn gateways_that_write_the_same_entities_end_at_the_latest_versions() {
     let schema = Schema::alone();
     let maker = Maker::new();
