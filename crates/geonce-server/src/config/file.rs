@@ -271,6 +271,18 @@ word! { InvalidWord { Reject, Dead, Repair } }
 word! { StoreDownWord { Refuse, Spill } }
 word! { OrderWord { None, Entity } }
 word! { ModeWord { Append, Upsert } }
+
+/// What a transaction sees of others beside it.
+#[derive(Clone, Copy, Deserialize, JsonSchema, PartialEq, Eq)]
+pub(super) enum IsolationWord {
+    #[serde(rename = "read committed")]
+    ReadCommitted,
+    #[serde(rename = "repeatable read")]
+    RepeatableRead,
+    #[serde(rename = "serializable")]
+    Serializable,
+}
+
 word! { LevelWord { Error, Warn, Info, Debug, Trace } }
 word! { FormatWord { Auto, Pretty, Json } }
 
@@ -290,9 +302,9 @@ pub(super) struct Accept {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Sink {
-    /// `gpkg:FILE`, `ndjson:FILE` (relative to the data folder), `https://…` or `http://…`.
+    /// `gpkg:FILE`, `ndjson:FILE` (relative to the data folder), `postgresql://…`, `https://…` or `http://…`.
     pub(super) url: Option<String>,
-    /// The layer [default: the sink's name].
+    /// The layer or table [default: the sink's name].
     pub(super) layer: Option<String>,
     /// Whether every event is a row, or every entity [default: append].
     pub(super) mode: Option<ModeWord>,
@@ -312,8 +324,8 @@ pub(super) struct Sink {
     pub(super) timeout: Option<Span>,
     /// When a failed write is tried again, and until when.
     pub(super) retry: Option<Retry>,
-    #[schemars(skip)]
-    pub(super) isolation: NotYet,
+    /// PostGIS: what a transaction sees of others beside it [default: read committed].
+    pub(super) isolation: Option<IsolationWord>,
     #[schemars(skip)]
     pub(super) applied_retention: NotYet,
 }

@@ -12,6 +12,7 @@ mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
+mod url;
 mod verify;
 
 use crate::failure::Failure;

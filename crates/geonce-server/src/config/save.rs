@@ -219,15 +219,19 @@ fn sink_settings(name: &str, sink: &SinkSettings) -> Vec<(&'static str, Value)> 
         }
     };
     let mut all = vec![
-        ("url", text(&sink.url)),
+        ("url", text(&sink.url.to_string())),
         ("mode", text(if options.mode == Mode::Append { "append" } else { "upsert" })),
         ("columns", columns),
         ("crs", text(&format!("EPSG:{}", options.crs))),
         ("approximate_crs", options.approximate_crs.into()),
         ("timeout", span(options.timeout)),
     ];
+    let is_database = sink.url.starts_with("postgres");
+    if is_database {
+        all.push(("isolation", text(options.isolation.as_str())));
+    }
     // Only what has layers is told which.
-    let layer = options.layer.as_deref().or(sink.url.starts_with("gpkg:").then_some(name));
+    let layer = options.layer.as_deref().or((is_database || sink.url.starts_with("gpkg:")).then_some(name));
     all.extend(layer.map(|layer| ("layer", text(layer))));
     all.extend(sink.entity.as_deref().map(|entity| ("entity", field_list(entity))));
     if options.secret.is_some() {

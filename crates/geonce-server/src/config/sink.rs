@@ -1,11 +1,12 @@
 //! Settings of a sink.
 
-use super::file::{self, ColumnsValue, ModeWord};
+use super::file::{self, ColumnsValue, IsolationWord, ModeWord};
+use super::url::Url;
 use super::verify::Shown;
 use super::{Reading, fields};
 use crate::failure::Failure;
 use geonce::retry::Retry;
-use geonce::sink::{COLUMNS_MAX, Columns, Mode, Options};
+use geonce::sink::{COLUMNS_MAX, Columns, Isolation, Mode, Options};
 use geonce_key::Pointer;
 use geonce_key::policy::Field;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// A sink as it is configured.
 #[derive(Clone, Debug)]
 pub(crate) struct SinkSettings {
-    pub(crate) url: String,
+    pub(crate) url: Url,
     pub(crate) options: Options,
     /// What names an entity; without it, the source's identity does.
     pub(crate) entity: Option<Vec<Field>>,
@@ -22,6 +23,7 @@ pub(crate) struct SinkSettings {
     pub(crate) secret_shown: Shown,
 }
 
+const URL_HINT: &str = "gpkg:features.gpkg, ndjson:events.ndjson, postgresql://user@host/database, https://…";
 /// The most columns a configuration may ask for: the bound of a GeoPackage table, with room for our own.
 const DECLARED_COLUMNS_MAX: usize = 1_900;
 /// The most attempts.
@@ -31,13 +33,14 @@ impl Reading<'_> {
     /// The settings of the sink `name`; its mode does not know yet whether versions are by arrival.
     pub(super) fn sink(&self, name: &str, sink: file::Sink, window: Duration) -> Result<SinkSettings, Failure> {
         let at = |setting: &str| format!("sink.{name}.{setting}");
-        self.not_yet(&at("isolation"), sink.isolation.is_some(), "isolation levels come with the PostgreSQL sink")?;
         let retained = sink.applied_retention.is_some();
         self.not_yet(&at("applied_retention"), retained, "what was applied is remembered for ever")?;
-        let url = sink.url.ok_or_else(|| {
-            self.refuse(&at("url"), "a sink needs a url").hint("gpkg:features.gpkg, ndjson:events.ndjson, https://…")
-        })?;
+        let url = sink.url.ok_or_else(|| self.refuse(&at("url"), "a sink needs a url").hint(URL_HINT))?;
+        let url = Url::new(url);
         self.sink_url(&url, &at("url"))?;
+        if sink.isolation.is_some() && !url.starts_with("postgres") {
+            return Err(self.refuse(&at("isolation"), "only a sink at postgresql: has transactions beside others"));
+        }
         let defaults = Options::default();
         let (secret, secret_shown) = match sink.secret {
             Some(source) => {
@@ -61,6 +64,11 @@ impl Reading<'_> {
             secret,
             allow: sink.allow.unwrap_or_default(),
             timeout: self.longer_than_zero(sink.timeout, defaults.timeout, &at("timeout"))?,
+            isolation: match sink.isolation {
+                None | Some(IsolationWord::ReadCommitted) => Isolation::ReadCommitted,
+                Some(IsolationWord::RepeatableRead) => Isolation::RepeatableRead,
+                Some(IsolationWord::Serializable) => Isolation::Serializable,
+            },
         };
         let entity = sink.entity.map(|entity| self.at(&at("entity"), fields(entity))).transpose()?;
         if entity.as_ref().is_some_and(Vec::is_empty) {
@@ -70,10 +78,9 @@ impl Reading<'_> {
         Ok(SinkSettings { url, options, entity, retry, secret_shown })
     }
 
-    fn sink_url(&self, url: &str, path: &str) -> Result<(), Failure> {
-        let hint = "gpkg:features.gpkg, ndjson:events.ndjson, https://…";
+    fn sink_url(&self, url: &Url, path: &str) -> Result<(), Failure> {
         match url.split_once(':') {
-            Some(("gpkg" | "ndjson", "")) => Err(self.refuse(path, "the file is missing").hint(hint)),
+            Some(("gpkg" | "ndjson", "")) => Err(self.refuse(path, "the file is missing").hint(URL_HINT)),
             Some(("gpkg" | "ndjson", _)) => Ok(()),
             Some(("http" | "https", rest)) => {
                 let host = rest.trim_start_matches('/').split('/').next().unwrap_or_default();
@@ -84,8 +91,11 @@ impl Reading<'_> {
                 }
                 Ok(())
             }
-            Some(("postgresql" | "postgres", _)) => self.not_yet(path, true, "sinks are gpkg, ndjson and http(s)"),
-            _ => Err(self.refuse(path, "this is no sink").hint(hint)),
+            Some(("postgresql" | "postgres", _)) if url.is_hidden() => Err(self
+                .refuse(path, "the password was hidden when the configuration was saved")
+                .hint("put the address back, best with \"${NAME}\" from the environment")),
+            Some(("postgresql" | "postgres", rest)) if rest.starts_with("//") => Ok(()),
+            _ => Err(self.refuse(path, "this is no sink").hint(URL_HINT)),
         }
     }
 

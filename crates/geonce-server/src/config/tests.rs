@@ -4,7 +4,7 @@ use super::verify::Shown;
 use super::*;
 use geonce::intake::{Identify, Invalid};
 use geonce::signature::Scheme;
-use geonce::sink::Columns;
+use geonce::sink::{Columns, Isolation};
 use geonce_key::policy::Dimensions;
 use std::fmt::Write;
 
@@ -140,7 +140,7 @@ fn without_a_file_there_is_one_unsigned_source_and_a_geopackage_on_this_machine(
     assert!(settings.listen.ip().is_loopback());
     assert_eq!(settings.data, Path::new("geonce-data"));
     assert_eq!(settings.store.url, "sqlite:geonce.db");
-    assert_eq!(settings.sinks["features"].url, "gpkg:features.gpkg");
+    assert_eq!(settings.sinks["features"].url.to_string(), "gpkg:features.gpkg");
     assert_eq!(settings.sources["default"].sinks, ["features"]);
     assert_eq!(settings.sources["default"].policy.scope, "default");
     assert_eq!(settings.notices, ["source default is unsigned: whoever reaches the gateway may send to it"]);
@@ -267,8 +267,6 @@ fn what_this_release_cannot_do_is_refused_by_name() {
         (source("on_store_down = \"spill\""), "source.a.on_store_down"),
         (source("preset = \"arcgis\""), "source.a.preset"),
         (source("invalid = \"repair\""), "source.a.invalid"),
-        (source("[sink.s]\nurl = \"postgresql://x\""), "sink.s.url"),
-        (source("[sink.s]\nurl = \"gpkg:x\"\nisolation = \"serializable\""), "sink.s.isolation"),
         (source("[sink.s]\nurl = \"gpkg:x\"\napplied_retention = \"7d\""), "sink.s.applied_retention"),
     ] {
         let failure = refused(&text, &[]);
@@ -326,6 +324,28 @@ fn secrets_come_as_text_from_files_and_in_several_and_are_never_shown() {
     let shown = format!("{saved}{settings:?}");
     for secret in ["s3cret", "whsec_abc"] {
         assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[test]
+fn a_sink_in_a_database_has_an_isolation_and_shows_no_password() {
+    let sink = |url: &str, more: &str| source(&format!("[sink.s]\nurl = \"{url}\"\n{more}"));
+    let url = "postgresql://me:s3cret@db.example/gis?schema=zones";
+    let settings = load(&sink(url, "isolation = \"serializable\""), &[]).unwrap();
+    assert_eq!(settings.sinks["s"].options.isolation, Isolation::Serializable);
+    assert_eq!(&*settings.sinks["s"].url, url);
+    let saved = settings.to_toml();
+    assert!(!format!("{saved}{settings:?}").contains("s3cret"), "{saved}");
+    assert!(saved.contains("isolation = \"serializable\"") && saved.contains("layer = \"s\""), "{saved}");
+    assert!(refused(&saved, &[]).contains("hidden when"));
+    let loaded = load(&sink("postgresql://me@db/gis", "isolation = \"repeatable read\""), &[]).unwrap();
+    assert_eq!(load(&loaded.to_toml(), &[]).unwrap().sinks["s"].options.isolation, Isolation::RepeatableRead);
+    for (text, expected) in [
+        (sink("gpkg:x", "isolation = \"serializable\""), "sink.s.isolation"),
+        (sink("postgresql://x", "isolation = \"loose\""), "unknown variant"),
+        (sink("postgresql:x", ""), "sink.s.url"),
+    ] {
+        assert!(refused(&text, &[]).contains(expected), "{text}");
     }
 }
 

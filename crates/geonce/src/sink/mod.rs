@@ -1,11 +1,15 @@
 //! Destinations. [`Sink`] is the contract, [`open`] the only match on kinds, [`conformance`] the suite that every
 //! transactional sink passes.
 
+mod columns;
 pub mod conformance;
 mod geopackage;
 mod http;
 mod ndjson;
+mod postgis;
 mod thread;
+mod version;
+mod wkb;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -37,6 +41,8 @@ pub struct Options {
     pub allow: Vec<String>,
     /// How long a write may take.
     pub timeout: Duration,
+    /// For PostGIS: what a transaction sees of others beside it.
+    pub isolation: Isolation,
 }
 
 impl Default for Options {
@@ -50,12 +56,46 @@ impl Default for Options {
             secret: None,
             allow: Vec::new(),
             timeout: Duration::from_secs(30),
+            isolation: Isolation::ReadCommitted,
         }
     }
 }
 
 /// The most columns that are made of properties without being asked.
 pub const COLUMNS_MAX: usize = 64;
+
+/// What a transaction sees of others beside it. Events are applied once at every level; the stricter ones are for the
+/// triggers and constraints of a layer's owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// What was committed before each statement.
+    #[default]
+    ReadCommitted,
+    /// What was committed before the transaction began.
+    RepeatableRead,
+    /// As if there were no others.
+    Serializable,
+}
+
+impl Isolation {
+    /// The words for it, the same in the configuration and in SQL.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Isolation::ReadCommitted => "read committed",
+            Isolation::RepeatableRead => "repeatable read",
+            Isolation::Serializable => "serializable",
+        }
+    }
+
+    /// What a transaction begins with; nothing where it is the server's own level.
+    const fn statement(self) -> Option<&'static str> {
+        match self {
+            Isolation::ReadCommitted => None,
+            Isolation::RepeatableRead => Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"),
+            Isolation::Serializable => Some("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
+        }
+    }
+}
 
 /// What a row stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,17 +188,29 @@ pub trait Sink: Send + Sync {
     /// A page of the proofs it keeps, by key, after `after`. `None` where it keeps none.
     fn applied(&self, after: Option<[u8; 16]>, limit: usize) -> Answer<'_, Option<Vec<Proof>>>;
 
+    /// Where its rows are, such as `public.zones`: what a done event became is there, under its key. `None` where nobody
+    /// could look.
+    fn place(&self) -> Option<String> {
+        None
+    }
+
     /// Finishes what was begun and leaves files tidy.
     fn close(&self) -> Answer<'_, ()>;
 }
 
-/// Opens the sink at `url`: `gpkg:file`, `ndjson:file`, `http://…` or `https://…`. Files are relative to `folder`.
+/// Opens the sink at `url`: `gpkg:file`, `ndjson:file`, `postgresql://…`, `http://…` or `https://…`. Files are relative to
+/// `folder`.
 pub fn open(name: &str, url: &str, options: &Options, folder: &Path) -> Result<Arc<dyn Sink>> {
+    let of_databases = options.isolation != Isolation::default();
+    if of_databases && !url.starts_with("postgres") {
+        return Err(Error::new(Kind::Invalid, format!("sink {name}: isolation means nothing but for PostGIS")));
+    }
     match url.split_once(':') {
         Some(("gpkg", file)) => geopackage::open(name, &folder.join(file), options),
         Some(("ndjson", file)) => ndjson::open(name, &folder.join(file), options),
         Some(("http" | "https", _)) => http::open(name, url, options),
+        Some(("postgresql" | "postgres", _)) => postgis::open(name, url, options),
         _ => Err(Error::new(Kind::Invalid, format!("sink {name}: {url:?} is no sink"))
-            .hint("gpkg:features.gpkg, ndjson:events.ndjson, https://…")),
+            .hint("gpkg:features.gpkg, ndjson:events.ndjson, postgresql://…, https://…")),
     }
 }

@@ -3,6 +3,7 @@
 //! Everything but a lone point carries its envelope, so that readers need not walk the coordinates. Reading is for the
 //! `ST_…` functions that the triggers of the R-tree call: bounds only, of whatever any program may have written.
 
+use crate::sink::wkb::{self, ISO_Z};
 use geonce_key::{Kind, Shape};
 
 /// Least x, greatest x, least y, greatest y: the order of the envelope and of the R-tree's columns.
@@ -12,9 +13,6 @@ const LITTLE_ENDIAN: u8 = 1;
 const ENVELOPE_XY: u8 = 1 << 1;
 const EMPTY: u8 = 1 << 4;
 const HEADER_BYTES: usize = 8;
-/// ISO WKB adds this to the code of a type with Z.
-const ISO_Z: u32 = 1000;
-const COLLECTION: u32 = 7;
 /// How deep collections may be nested in what others wrote.
 const DEPTH_MAX: usize = 32;
 
@@ -46,69 +44,8 @@ pub(super) fn write(shape: &Shape<f64>, srs: u32, out: &mut Vec<u8>) -> Option<B
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
-    let mut writer = Writer { out, z: shape.has_z };
-    if shape.collection {
-        writer.header(COLLECTION);
-        writer.count(shape.members.len());
-    }
-    for member in shape.members() {
-        let part_kind = member.kind.part();
-        if member.kind.is_multi() {
-            writer.header(code(member.kind));
-            writer.count(member.parts().len());
-        }
-        for part in member.parts() {
-            writer.header(code(part_kind));
-            if part_kind == Kind::Polygon {
-                writer.count(part.paths().len());
-            }
-            for path in part.paths() {
-                if part_kind != Kind::Point {
-                    writer.count(path.len());
-                }
-                for position in path {
-                    writer.position(position);
-                }
-            }
-        }
-    }
+    wkb::write_iso(shape, out);
     Some(bounds)
-}
-
-/// The WKB code of a type without Z.
-pub(super) fn code(kind: Kind) -> u32 {
-    match kind {
-        Kind::Point => 1,
-        Kind::LineString => 2,
-        Kind::Polygon => 3,
-        Kind::MultiPoint => 4,
-        Kind::MultiLineString => 5,
-        Kind::MultiPolygon => 6,
-    }
-}
-
-struct Writer<'a> {
-    out: &'a mut Vec<u8>,
-    z: bool,
-}
-
-impl Writer<'_> {
-    fn header(&mut self, code: u32) {
-        self.out.push(LITTLE_ENDIAN);
-        self.out.extend_from_slice(&(if self.z { code + ISO_Z } else { code }).to_le_bytes());
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "a shape's offsets are 32 bits wide")]
-    fn count(&mut self, count: usize) {
-        self.out.extend_from_slice(&(count as u32).to_le_bytes());
-    }
-
-    fn position(&mut self, position: &[f64; 3]) {
-        let ordinates = if self.z { &position[..] } else { &position[..2] };
-        for number in ordinates {
-            self.out.extend_from_slice(&number.to_le_bytes());
-        }
-    }
 }
 
 /// The bounds of a geometry in GeoPackage binary; `None` where it is empty, or nothing that can be read.

@@ -10,6 +10,7 @@
 
 use crate::event::{EventId, Outcome};
 use crate::sink::Proof;
+use crate::sink::version::Held;
 use geonce_key::Version;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, Transaction};
 
@@ -73,15 +74,6 @@ pub(super) fn decided(connection: &Connection, layer: &str, keys: impl Iterator<
                WHERE layer = (SELECT id FROM gpkg_geonce_layer WHERE name = ?1) AND key = ?2";
     let mut statement = connection.prepare_cached(sql)?;
     keys.map(|key| statement.exists((layer, key))).collect()
-}
-
-/// What an upsert layer holds of an entity.
-pub(super) struct Held {
-    /// `None` where it cannot be read.
-    pub(super) version: Option<Version>,
-    pub(super) key: [u8; 16],
-    pub(super) content: [u8; 32],
-    pub(super) fid: Option<i64>,
 }
 
 /// The statements of one transaction.

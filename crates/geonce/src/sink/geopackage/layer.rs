@@ -5,13 +5,14 @@
 //! only triggers of the table we switch triggers off on our connection and write the R-tree's rows ourselves.
 
 use super::Settings;
-use super::columns::{Change, Column, Columns, OTHER, Type, quoted};
 use super::file::{add_srs, failure};
 use super::{geometry, guard};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, Class};
+use crate::sink::columns::{Change, Column, Columns, Dialect, OTHER, Type, Value, quoted};
 use geonce_key::Shape;
 use rusqlite::config::DbConfig;
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -36,6 +37,51 @@ pub(super) struct Layer {
 
 /// The type that takes all others.
 const ANY: &str = "GEOMETRY";
+
+/// Columns as SQLite has them; its own limit is 2,000 of them.
+pub(super) static DIALECT: Dialect = Dialect {
+    reserved: &["fid", "geom", "rowid", "oid", "_rowid_"],
+    takes_nul: true,
+    has_json: false,
+    columns_max: 1_000,
+};
+
+/// A column's declared type, by clause 1.1.1.1.3 of the standard.
+fn type_of(declared: &str) -> Type {
+    let upper = declared.trim().to_ascii_uppercase();
+    let (name, size) = upper.split_once('(').unwrap_or((&upper, ""));
+    match name.trim() {
+        "BOOLEAN" => Type::Boolean,
+        "TINYINT" => Type::Integer(8),
+        "SMALLINT" => Type::Integer(16),
+        "MEDIUMINT" => Type::Integer(32),
+        "INT" | "INTEGER" => Type::Integer(64),
+        "FLOAT" | "DOUBLE" | "REAL" => Type::Real,
+        "TEXT" => Type::Text(size.trim_end_matches(')').trim().parse().unwrap_or(usize::MAX)),
+        _ => Type::Foreign,
+    }
+}
+
+fn declared_type(kind: Type) -> &'static str {
+    match kind {
+        Type::Boolean => "BOOLEAN",
+        Type::Integer(_) => "INTEGER",
+        Type::Real => "REAL",
+        _ => "TEXT",
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Boolean(boolean) => ValueRef::Integer(i64::from(*boolean)),
+            Value::Integer(integer) => ValueRef::Integer(*integer),
+            Value::Real(real) => ValueRef::Real(*real),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+        }))
+    }
+}
 
 /// Finds or makes the layer.
 pub(super) fn load(transaction: &Transaction<'_>, settings: &Settings) -> Result<Layer> {
@@ -64,7 +110,7 @@ pub(super) fn load(transaction: &Transaction<'_>, settings: &Settings) -> Result
     }
     let mut layer = Layer {
         id,
-        columns: Columns::new(Arc::clone(&settings.columns), Vec::new(), &[]),
+        columns: Columns::new(Arc::clone(&settings.columns), &DIALECT, Vec::new(), &[]),
         writes_rtree: false,
         arrival: guard::last_arrival(transaction, id).map_err(doing)?,
         geometry_type: geometry_type.to_ascii_uppercase(),
@@ -162,10 +208,10 @@ impl Layer {
             } else {
                 let ours = ours.contains(&column.name);
                 let widens = ours && sql.matches(&declaration(&column.name, "INTEGER")).count() == 1;
-                list.push(Column { kind: Type::from_declared(&column.declared), name: column.name, ours, widens });
+                list.push(Column { kind: type_of(&column.declared), name: column.name, ours, widens });
             }
         }
-        self.columns = Columns::new(Arc::clone(&settings.columns), list, &taken);
+        self.columns = Columns::new(Arc::clone(&settings.columns), &DIALECT, list, &taken);
         Ok(())
     }
 
@@ -228,7 +274,7 @@ impl Layer {
         let table = quoted(&settings.layer);
         for &index in &change.added {
             let Column { name, kind, .. } = &self.columns.list()[index];
-            let sql = format!("ALTER TABLE {table} ADD COLUMN {} {}", quoted(name), kind.declared());
+            let sql = format!("ALTER TABLE {table} ADD COLUMN {} {}", quoted(name), declared_type(*kind));
             transaction.execute_batch(&sql)?;
             transaction.execute("INSERT OR IGNORE INTO gpkg_geonce_column VALUES (?1, ?2)", (self.id, name))?;
         }

@@ -1,9 +1,8 @@
 //! The GeoPackage sink: events or entities as rows of a layer that QGIS and GDAL read, each written once.
 //!
 //! One thread owns the one connection. A batch is one transaction: rows, R-tree, proofs, extent. Files: `file`; the layer:
-//! `layer`, `columns`, `geometry`; the proofs: `guard`; a batch: `write`.
+//! `layer`, `geometry`; the proofs: `guard`; a batch: `write`.
 
-mod columns;
 mod file;
 mod geometry;
 mod guard;
@@ -13,6 +12,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use super::columns;
 use super::thread::{Blocking, Identity, spawn};
 use super::{Columns, Mode, Options, Outgoing, Proof, Sink, Written};
 use crate::error::{Error, Kind, Result};
@@ -87,7 +87,7 @@ fn settings(name: &str, path: &Path, options: &Options) -> Result<Settings> {
     let Some(crs) = geonce_key::crs::lookup(options.crs) else {
         return Err(Error::new(Kind::Invalid, format!("EPSG:{} is not a coordinate system of the table", options.crs)));
     };
-    columns::check(&options.columns)?;
+    columns::check(&options.columns, &layer::DIALECT)?;
     Ok(Settings {
         path: path.to_owned(),
         layer,

@@ -3,24 +3,20 @@
 //! Batches are first written as a whole. If SQLite refuses a row the transaction is undone and repeated with a savepoint
 //! around each event; if a trigger undoes even that, with a transaction for each event.
 
-use super::columns::Change;
 use super::file::{failure, is_about_the_row};
 use super::geometry::{self, Bounds};
-use super::guard::{Guard, Held};
+use super::guard::Guard;
 use super::layer::Layer;
 use super::{Open, Settings};
-use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::event::{Cause, Class, Outcome};
+use crate::sink::columns::Change;
+use crate::sink::version::{self, Held, Order};
 use crate::sink::{Mode, Outgoing, Written};
-use geonce_key::{Encoding, Version};
+use geonce_key::Encoding;
 use rusqlite::{CachedStatement, Transaction};
-use std::cmp::Ordering;
 use std::fmt::Write as _;
-use std::time::Duration;
 
-/// How far ahead of its arrival an event's version may be: one wrong clock would freeze its entity.
-const FUTURE_MAX: Duration = Duration::from_hours(24);
 /// The end of a key's text that is the key itself, after `g1_` or `g1k_`.
 const KEY_CHARACTERS: usize = 22;
 
@@ -210,41 +206,16 @@ impl<'a> Writer<'a> {
         if let Some(outcome) = self.guard.outcome(key)? {
             return Ok(Written::Done(outcome));
         }
-        let dead = |class, code, message: &str| Ok(Written::Dead(Cause::new(class, code, message)));
         let Some(entity) = outgoing.entity.as_ref().map(geonce_key::Fingerprint::digest) else {
-            return dead(Class::Schema, "entity", "nothing names the entity this event is about");
+            return Ok(Written::Dead(version::no_entity()));
         };
-        let version = match &outgoing.version {
-            _ if arrival => Version::Integer(i128::from(self.arrival) + 1),
-            Some(version) => version.clone(),
-            None => return dead(Class::Schema, "version", "the event has no version"),
-        };
-        if is_in_the_future(&version, outgoing.received) {
-            return dead(
-                Class::Schema,
-                "version_future",
-                "the version is more than a day ahead of the event's arrival",
-            );
-        }
         let held = self.guard.entity(entity)?;
-        let order = match &held {
-            Some(held) if !arrival => held.version.as_ref().and_then(|known| version.partial_cmp(known)),
-            _ => Some(Ordering::Greater),
-        };
-        match (order, held) {
-            (None, _) => dead(
-                Class::Conflict,
-                "version_type",
-                "the entity has versions of another sort: numbers and times have no order",
-            ),
-            (Some(Ordering::Less), _) => self.decided(outgoing, Outcome::Stale),
-            (Some(Ordering::Equal), Some(held)) if held.content == outgoing.content || held.key == key => {
-                self.decided(outgoing, Outcome::Applied)
-            }
-            (Some(Ordering::Equal), _) => {
-                dead(Class::Conflict, "conflict", "the entity has this version already, with other content")
-            }
-            (Some(Ordering::Greater), held) => {
+        let number = arrival.then(|| i128::from(self.arrival) + 1);
+        match version::order(outgoing, number, held.as_ref()) {
+            Err(cause) => Ok(Written::Dead(cause)),
+            Ok(Order::Older) => self.decided(outgoing, Outcome::Stale),
+            Ok(Order::Same) => self.decided(outgoing, Outcome::Applied),
+            Ok(Order::Newer(version)) => {
                 let fid = match held {
                     Some(Held { fid: Some(fid), key, .. }) if self.update_row(outgoing, fid, key)? => fid,
                     _ => self.insert_row(outgoing)?,
@@ -348,11 +319,4 @@ fn key_characters(key: [u8; 16]) -> String {
     digest[..16].copy_from_slice(&key);
     let text = geonce_key::Fingerprint::from_digest(digest, false).text(Encoding::Base64);
     text[text.len() - KEY_CHARACTERS..].to_owned()
-}
-
-fn is_in_the_future(version: &Version, received: Timestamp) -> bool {
-    match version {
-        Version::Integer(_) => false,
-        Version::Time { seconds, .. } => *seconds > received.plus(FUTURE_MAX).millis().div_euclid(1_000),
-    }
 }

@@ -1,14 +1,13 @@
-//! Which column a property goes into, and what goes into the column `geonce_other` instead.
+//! Which column of a table a property goes into, and what goes into the column `geonce_other` instead. Pure: what a kind
+//! of database asks for is in its [`Dialect`], and how a type is spelt there is its sink's business.
 //!
-//! A property becomes a column when its first value is seen: BOOLEAN, INTEGER, REAL or TEXT; arrays, objects and whole
-//! numbers beyond 64 bits are JSON text in a TEXT column; null makes no column. An INTEGER column that meets a number
-//! with a fraction becomes REAL. A value that does not fit its column, a name that cannot be a column, and what comes
-//! after the last column allowed are kept as members of one JSON object in `geonce_other`.
+//! A property becomes a column when its first value is seen; null makes no column. A column of whole numbers that meets a
+//! number with a fraction becomes one of doubles. A value that does not fit its column, a name that cannot be a column, and
+//! what comes after the last column allowed are kept as members of one JSON object in `geonce_other`.
 
+use super::Columns as Wanted;
 use crate::error::{Error, Kind, Result};
-use crate::sink::Columns as Wanted;
-use geonce_key::{Feature, Pointer, Property};
-use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use geonce_key::{Feature, Pointer, Property, Version};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,10 +18,21 @@ pub(super) const OTHER: &str = "geonce_other";
 const OTHER_ID: &str = "geonce_id";
 /// The longest name of a column or a layer.
 pub(super) const NAME_BYTES_MAX: usize = 63;
-/// The most columns that may be asked for; SQLite's own limit is 2,000.
-pub(super) const COLUMNS_LIMIT: usize = 1_000;
-/// Whole numbers up to here are exact in a REAL column.
-const EXACT_MAX: u64 = 1 << 53;
+/// Whole numbers up to here are exact in a column of doubles.
+pub(super) const EXACT_MAX: u64 = 1 << 53;
+
+/// What a kind of database asks of columns.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    /// Names, in lower case, that no column may have, beside our own.
+    pub(super) reserved: &'static [&'static str],
+    /// Whether text may hold the character NUL.
+    pub(super) takes_nul: bool,
+    /// Whether arrays and objects get a column of type JSON; else text.
+    pub(super) has_json: bool,
+    /// The most columns that may be asked for.
+    pub(super) columns_max: usize,
+}
 
 /// What a column takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,90 +41,102 @@ pub(super) enum Type {
     /// Whole numbers of so many bits.
     Integer(u32),
     Real,
-    /// Text of at most so many characters.
+    /// Numbers of single precision: what its owner wants rounded is rounded.
+    Single,
+    /// Decimal numbers of any size, as text.
+    Decimal,
+    /// Text of at most so many characters; arrays and objects as JSON.
     Text(usize),
+    /// Any value, as JSON.
+    Json,
+    /// Any value, as JSON that has been parsed: no escapes, since not all of them can be kept.
+    ParsedJson,
+    /// Text that is an RFC 3339 time.
+    Time,
+    /// Text that is a date.
+    Date,
+    /// Text that is a UUID.
+    Uuid,
     /// Something that other programs made and that no property goes into.
     Foreign,
 }
 
 impl Type {
-    /// A column's declared type, by clause 1.1.1.1.3 of the standard.
-    pub(super) fn from_declared(declared: &str) -> Type {
-        let upper = declared.trim().to_ascii_uppercase();
-        let (name, size) = upper.split_once('(').unwrap_or((&upper, ""));
-        match name.trim() {
-            "BOOLEAN" => Type::Boolean,
-            "TINYINT" => Type::Integer(8),
-            "SMALLINT" => Type::Integer(16),
-            "MEDIUMINT" => Type::Integer(32),
-            "INT" | "INTEGER" => Type::Integer(64),
-            "FLOAT" | "DOUBLE" | "REAL" => Type::Real,
-            "TEXT" => Type::Text(size.trim_end_matches(')').trim().parse().unwrap_or(usize::MAX)),
-            _ => Type::Foreign,
-        }
-    }
-
-    pub(super) fn declared(self) -> &'static str {
-        match self {
-            Type::Boolean => "BOOLEAN",
-            Type::Integer(_) => "INTEGER",
-            Type::Real => "REAL",
-            Type::Text(_) | Type::Foreign => "TEXT",
-        }
-    }
-
     /// The type of a column made for this value; none for null, which tells nothing.
-    fn of(value: &Property) -> Option<Type> {
+    fn of(value: &Property, dialect: &Dialect) -> Option<Type> {
         Some(match value {
             Property::Null => return None,
             Property::Boolean(_) => Type::Boolean,
             Property::Integer(_) => Type::Integer(64),
             Property::Real(_) => Type::Real,
+            Property::Json(_) if dialect.has_json => Type::Json,
             Property::Text(_) | Property::Json(_) => Type::Text(usize::MAX),
         })
     }
 
     /// The value as it is stored, where it fits.
-    fn fit(self, value: &Property) -> Option<Value<'_>> {
-        Some(match (self, value) {
-            (_, Property::Null) => Value::Null,
-            (Type::Boolean, Property::Boolean(boolean)) => Value::Integer(i64::from(*boolean)),
+    fn fit<'a>(self, value: &'a Property, dialect: &Dialect) -> Option<Value<'a>> {
+        let text = |text: &'a str| Some(Value::Text(Cow::Borrowed(text)));
+        match (self, value) {
+            (Type::Foreign, _) => None,
+            (_, Property::Null) => Some(Value::Null),
+            (Type::Boolean, Property::Boolean(boolean)) => Some(Value::Boolean(*boolean)),
             (Type::Integer(bits), Property::Integer(integer)) if *integer >> (bits - 1) == *integer >> 63 => {
-                Value::Integer(*integer)
+                Some(Value::Integer(*integer))
             }
-            (Type::Real, Property::Real(real)) => Value::Real(*real),
+            (Type::Real, Property::Real(real)) => Some(Value::Real(*real)),
+            #[expect(clippy::cast_possible_truncation, reason = "only asked whether it is finite")]
+            (Type::Single, Property::Real(real)) if (*real as f32).is_finite() => Some(Value::Real(*real)),
             #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
-            (Type::Real, Property::Integer(integer)) if integer.unsigned_abs() <= EXACT_MAX => {
-                Value::Real(*integer as f64)
+            (Type::Real | Type::Single, Property::Integer(integer)) if integer.unsigned_abs() <= EXACT_MAX => {
+                Some(Value::Real(*integer as f64))
             }
-            (Type::Text(max), Property::Text(text) | Property::Json(text))
-                if text.len() <= max || text.chars().count() <= max =>
+            (Type::Text(max), Property::Text(found) | Property::Json(found))
+                if (found.len() <= max || found.chars().count() <= max)
+                    && (dialect.takes_nul || !found.contains('\0')) =>
             {
-                Value::Text(text)
+                text(found)
             }
-            _ => return None,
-        })
+            (Type::Decimal, Property::Json(found)) if !found.starts_with(['[', '{']) => text(found),
+            (Type::Decimal, Property::Integer(_) | Property::Real(_)) | (Type::Json, _) => {
+                Some(Value::Text(json(value).into()))
+            }
+            (Type::ParsedJson, _) => {
+                Some(json(value)).filter(|json| !json.contains("\\u")).map(|json| Value::Text(json.into()))
+            }
+            (Type::Time, Property::Text(found)) if is_time(found) => text(found),
+            (Type::Date, Property::Text(found)) if is_date(found) => text(found),
+            (Type::Uuid, Property::Text(found)) if is_uuid(found) => text(found),
+            _ => None,
+        }
     }
+}
+
+/// Whether a text is an instant that every database knows; there is no year nought.
+fn is_time(text: &str) -> bool {
+    !text.starts_with("0000") && matches!(Version::parse(text), Some(Version::Time { .. }))
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 10 && is_time(&format!("{text}T00:00:00Z"))
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(place, byte)| match place {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
 }
 
 /// A value on its way into a column.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value<'a> {
     Null,
+    Boolean(bool),
     Integer(i64),
     Real(f64),
-    Text(&'a str),
-}
-
-impl ToSql for Value<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match *self {
-            Value::Null => ValueRef::Null,
-            Value::Integer(integer) => ValueRef::Integer(integer),
-            Value::Real(real) => ValueRef::Real(real),
-            Value::Text(text) => ValueRef::Text(text.as_bytes()),
-        }))
-    }
+    Text(Cow<'a, str>),
 }
 
 /// A column for a property.
@@ -124,7 +146,7 @@ pub(super) struct Column {
     pub(super) kind: Type,
     /// Whether we made it: an update then empties it where the property is gone. Others' columns keep their value.
     pub(super) ours: bool,
-    /// Whether it can be turned from INTEGER into REAL.
+    /// Whether it can be turned from whole numbers into doubles.
     pub(super) widens: bool,
 }
 
@@ -133,31 +155,32 @@ pub(super) struct Column {
 pub(super) struct Change {
     /// Columns to add, by index.
     pub(super) added: Vec<usize>,
-    /// Columns to turn from INTEGER into REAL, by index.
+    /// Columns to turn from whole numbers into doubles, by index.
     pub(super) widened: Vec<usize>,
     /// Whether `geonce_other` is to be added.
     pub(super) other: bool,
 }
 
 /// The property columns of a layer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Columns {
     wanted: Arc<Wanted>,
+    dialect: &'static Dialect,
     list: Vec<Column>,
     by_name: HashMap<String, usize>,
-    /// Every column of the table, in lower case: SQLite and GDAL tell names apart without regard to ASCII case.
+    /// Every column of the table, in lower case: SQLite, GDAL and people tell names apart without regard to case.
     taken: HashSet<String>,
     has_other: bool,
 }
 
 impl Columns {
     /// Columns of a table that has these already; `taken` are all others it has.
-    pub(super) fn new(wanted: Arc<Wanted>, list: Vec<Column>, taken: &[String]) -> Columns {
+    pub(super) fn new(wanted: Arc<Wanted>, dialect: &'static Dialect, list: Vec<Column>, taken: &[String]) -> Columns {
         let taken = taken.iter().chain(list.iter().map(|column| &column.name));
         let taken: HashSet<String> = taken.map(|name| name.to_ascii_lowercase()).collect();
         let by_name = list.iter().enumerate().map(|(index, column)| (column.name.clone(), index)).collect();
         let has_other = taken.contains(OTHER);
-        Columns { wanted, list, by_name, taken, has_other }
+        Columns { wanted, dialect, list, by_name, taken, has_other }
     }
 
     pub(super) fn list(&self) -> &[Column] {
@@ -168,6 +191,13 @@ impl Columns {
         self.has_other
     }
 
+    /// Columns of these names stay what they are.
+    pub(super) fn keep(&mut self, names: &HashSet<String>) {
+        for column in self.list.iter_mut().filter(|column| names.contains(&column.name)) {
+            column.widens = false;
+        }
+    }
+
     /// Makes room for a feature's properties, and notes in `change` what that takes.
     pub(super) fn learn(&mut self, feature: &Feature, change: &mut Change) {
         let wanted = Arc::clone(&self.wanted);
@@ -175,7 +205,7 @@ impl Columns {
     }
 
     fn learn_one(&mut self, name: &str, value: &Property, change: &mut Change) {
-        let Some(kind) = Type::of(value) else { return };
+        let Some(kind) = Type::of(value, self.dialect) else { return };
         if let Some(&index) = self.by_name.get(name) {
             let column = &mut self.list[index];
             if column.kind == Type::Integer(64) && kind == Type::Real && column.widens {
@@ -184,10 +214,10 @@ impl Columns {
                     change.widened.push(index);
                 }
             }
-            if column.kind.fit(value).is_some() {
+            if column.kind.fit(value, self.dialect).is_some() {
                 return;
             }
-        } else if self.may_add(name) {
+        } else if self.may_add(name) && kind.fit(value, self.dialect).is_some() {
             let index = self.list.len();
             self.list.push(Column { name: name.to_owned(), kind, ours: true, widens: true });
             self.by_name.insert(name.to_owned(), index);
@@ -207,20 +237,20 @@ impl Columns {
             Wanted::Auto { max } => self.list.len() < *max,
             Wanted::Declared(_) => true,
         };
-        room && is_name(name) && !self.taken.contains(&name.to_ascii_lowercase())
+        room && is_name(name, self.dialect) && !self.taken.contains(&name.to_ascii_lowercase())
     }
 
     /// Gives each of a feature's values to `bind` with the index of its column, and the rest as JSON to `other`.
-    pub(super) fn values(
+    pub(super) fn values<E>(
         &self,
         feature: &Feature,
         other: &mut String,
-        mut bind: impl FnMut(usize, Value<'_>) -> rusqlite::Result<()>,
-    ) -> rusqlite::Result<()> {
+        mut bind: impl FnMut(usize, Value<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         other.clear();
         let mut bound = Ok(());
         each(&self.wanted, feature, &mut |name, value| {
-            let slot = self.by_name.get(name).and_then(|&i| Some((i, self.list[i].kind.fit(value)?)));
+            let slot = self.by_name.get(name).and_then(|&i| Some((i, self.list[i].kind.fit(value, self.dialect)?)));
             match slot {
                 _ if bound.is_err() => {}
                 Some((index, value)) => bound = bind(index, value),
@@ -298,14 +328,24 @@ fn append_member(name: &str, value: &Property, other: &mut String) {
     other.push(if other.is_empty() { '{' } else { ',' });
     append_string(name, other);
     other.push(':');
+    append_json(value, other);
+}
+
+fn json(value: &Property) -> String {
+    let mut out = String::new();
+    append_json(value, &mut out);
+    out
+}
+
+fn append_json(value: &Property, out: &mut String) {
     match value {
-        Property::Null => other.push_str("null"),
-        Property::Boolean(boolean) => other.push_str(if *boolean { "true" } else { "false" }),
-        Property::Integer(integer) => other.push_str(&integer.to_string()),
+        Property::Null => out.push_str("null"),
+        Property::Boolean(boolean) => out.push_str(if *boolean { "true" } else { "false" }),
+        Property::Integer(integer) => out.push_str(&integer.to_string()),
         // A number that JSON cannot write does not come out of a JSON payload.
-        Property::Real(real) => other.push_str(&serde_json::Value::from(*real).to_string()),
-        Property::Text(text) => append_string(text, other),
-        Property::Json(text) => other.push_str(text),
+        Property::Real(real) => out.push_str(&serde_json::Value::from(*real).to_string()),
+        Property::Text(text) => append_string(text, out),
+        Property::Json(text) => out.push_str(text),
     }
 }
 
@@ -313,42 +353,40 @@ fn append_string(text: &str, out: &mut String) {
     out.push_str(&serde_json::Value::from(text).to_string());
 }
 
-/// Whether a name can be a column: not ours, not one that SQLite gives every row, nothing unprintable.
-pub(super) fn is_name(name: &str) -> bool {
+/// Whether a name can be a column: not ours, not one that the database gives every row, nothing unprintable.
+fn is_name(name: &str, dialect: &Dialect) -> bool {
     let lower = name.to_ascii_lowercase();
     !name.trim().is_empty()
         && name.len() <= NAME_BYTES_MAX
         && !name.chars().any(char::is_control)
         && !lower.starts_with("geonce_")
-        && !["fid", "geom", "rowid", "oid", "_rowid_"].contains(&lower.as_str())
+        && !dialect.reserved.contains(&lower.as_str())
 }
 
 /// Refuses declared columns that cannot be.
-pub(super) fn check(wanted: &Wanted) -> Result<()> {
+pub(super) fn check(wanted: &Wanted, dialect: &Dialect) -> Result<()> {
     let refuse = |what: String| Err(Error::new(Kind::Invalid, what));
-    match wanted {
-        Wanted::Auto { max } if *max > COLUMNS_LIMIT => refuse(format!("{max} columns; at most {COLUMNS_LIMIT}")),
-        Wanted::Auto { .. } => Ok(()),
-        Wanted::Declared(list) if list.len() > COLUMNS_LIMIT => {
-            refuse(format!("{} columns; at most {COLUMNS_LIMIT}", list.len()))
-        }
-        Wanted::Declared(list) => {
-            let mut seen = HashSet::new();
-            for (name, pointer) in list {
-                let leads = matches!(pointer.tokens(), [one] if one == "id")
-                    || matches!(pointer.tokens(), [one, _, ..] if one == "properties");
-                if !is_name(name) {
-                    return refuse(format!("{name:?} cannot be the name of a column"));
-                } else if !seen.insert(name.to_ascii_lowercase()) {
-                    return refuse(format!("the column {name:?} is there twice (case does not count)"));
-                } else if !leads {
-                    return Err(Error::new(Kind::Invalid, format!("column {name:?}: {pointer} is not in a Feature"))
-                        .hint("a column is taken from /id or from /properties/…"));
-                }
-            }
-            Ok(())
+    let (count, declared) = match wanted {
+        Wanted::Auto { max } => (*max, &[][..]),
+        Wanted::Declared(list) => (list.len(), &list[..]),
+    };
+    if count > dialect.columns_max {
+        return refuse(format!("{count} columns; at most {}", dialect.columns_max));
+    }
+    let mut seen = HashSet::new();
+    for (name, pointer) in declared {
+        let leads = matches!(pointer.tokens(), [one] if one == "id")
+            || matches!(pointer.tokens(), [one, _, ..] if one == "properties");
+        if !is_name(name, dialect) {
+            return refuse(format!("{name:?} cannot be the name of a column"));
+        } else if !seen.insert(name.to_ascii_lowercase()) {
+            return refuse(format!("the column {name:?} is there twice (case does not count)"));
+        } else if !leads {
+            return Err(Error::new(Kind::Invalid, format!("column {name:?}: {pointer} is not in a Feature"))
+                .hint("a column is taken from /id or from /properties/…"));
         }
     }
+    Ok(())
 }
 
 /// An identifier as SQL writes it.

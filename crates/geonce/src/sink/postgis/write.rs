@@ -1,0 +1,424 @@
+//! A batch within a transaction that somebody else began and will end: rows and their proofs, one answer for each event.
+//!
+//! Parts of the batch are written between savepoints. A part that the server refuses is undone and divided, down to the
+//! one row that is dead, so that the others go through.
+
+use super::Settings;
+use super::guard::{Decided, Entity, Guard, is_known_key};
+use super::layer::Layer;
+use super::refusal::{self, Refusal};
+use super::row::{Arrays, Row};
+use crate::event::{Cause, Class, Outcome};
+use crate::postgres::{Session, Trouble};
+use crate::sink::version::{self, Held, Order};
+use crate::sink::{Mode, Outgoing, Written};
+use geonce_key::{Encoding, Fingerprint, Version};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+type Answer<T> = std::result::Result<T, Trouble>;
+
+/// What is sent in one statement at most. One row may be more.
+const PART_BYTES_MAX: usize = 8 << 20;
+const PART_ROWS_MAX: usize = 4_096;
+/// The end of a key's text that is the key itself, after `g1_` or `g1k_`.
+const KEY_CHARACTERS: usize = 22;
+
+/// A batch, ready to be written: everything is done that needs no transaction.
+pub(crate) struct Prepared<'b> {
+    layer: Arc<Layer>,
+    events: Vec<(&'b Outgoing, std::result::Result<Row, Cause>)>,
+}
+
+impl<'b> Prepared<'b> {
+    /// `causes` are of the events that have no place in any layer.
+    pub(super) fn new(
+        settings: &Settings,
+        layer: Arc<Layer>,
+        batch: &'b [Outgoing],
+        causes: &[Option<Cause>],
+    ) -> Prepared<'b> {
+        let events = batch.iter().zip(causes).map(|(outgoing, cause)| match cause {
+            Some(cause) => (outgoing, Err(cause.clone())),
+            None => (outgoing, Row::new(outgoing, &layer, settings.crs)),
+        });
+        let events = events.collect();
+        Prepared { layer, events }
+    }
+}
+
+/// Writes a batch. `again` says that the layer was just read: what does not fit then is not for want of knowing it.
+pub(super) async fn batch(
+    session: &Session,
+    settings: &Settings,
+    prepared: &Prepared<'_>,
+    again: bool,
+) -> Answer<Vec<Written>> {
+    let guard = Guard::new(&settings.schema);
+    let writer = Writer { session, settings, guard: &guard, layer: &prepared.layer, prepared };
+    let mut answers: Vec<Option<Written>> = vec![None; prepared.events.len()];
+    let entities = writer.lock().await?;
+    let mut parts = writer.parts();
+    let (mut doubted, mut attempted, mut hopeful) = (None, false, true);
+    // A constraint that its owner deferred would be checked at the end, when nobody knows which row it was.
+    let mut before = "SET CONSTRAINTS ALL IMMEDIATE";
+    while let Some(part) = parts.pop() {
+        session.batch(&format!("{before}; SAVEPOINT geonce_part")).await?;
+        let trouble = match writer.write(&part, hopeful).await {
+            Ok(written) => {
+                before = "RELEASE geonce_part";
+                attempted |= !written.is_empty();
+                for (index, written) in written {
+                    answers[index] = Some(written);
+                }
+                continue;
+            }
+            Err(trouble) => trouble,
+        };
+        before = "ROLLBACK TO geonce_part; RELEASE geonce_part";
+        if hopeful && is_known_key(&trouble) {
+            // Some were written before, unheard. From here on it is asked which.
+            hopeful = false;
+            parts.push(part);
+            continue;
+        }
+        let refused = if again { refusal::judge_again(&trouble) } else { refusal::judge(&trouble) };
+        let answer = match refused {
+            Refusal::Layer | Refusal::All => return Err(trouble),
+            Refusal::Row(cause) => Written::Dead(cause),
+            Refusal::Doubtful(cause) => Written::Retry { cause, after: None, counts: true },
+        };
+        if let [index] = part[..] {
+            attempted |= matches!(answer, Written::Dead(_));
+            doubted = doubted.or_else(|| matches!(answer, Written::Retry { .. }).then_some(trouble));
+            answers[index] = Some(answer);
+        } else {
+            let (first, second) = part.split_at(part.len() / 2);
+            parts.push(second.to_vec());
+            parts.push(first.to_vec());
+        }
+    }
+    if before.starts_with("ROLLBACK") {
+        session.batch(before).await?;
+    }
+    if let (Some(trouble), false) = (doubted, attempted) {
+        // None of them could be written, for no reason of theirs.
+        return Err(trouble);
+    }
+    writer.unlock(&entities).await?;
+    writer.answer_rest(&mut answers).await?;
+    let no_answer = || Written::Dead(Cause::new(Class::Internal, "no_answer", "the sink gave no answer"));
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(no_answer)).collect())
+}
+
+struct Writer<'a> {
+    session: &'a Session,
+    settings: &'a Settings,
+    guard: &'a Guard,
+    layer: &'a Layer,
+    prepared: &'a Prepared<'a>,
+}
+
+impl<'a> Writer<'a> {
+    fn event(&self, index: usize) -> &'a Outgoing {
+        self.prepared.events[index].0
+    }
+
+    fn row(&self, index: usize) -> Option<&'a Row> {
+        self.prepared.events[index].1.as_ref().ok()
+    }
+
+    /// The batch, divided into what one statement takes; the first part is the last. Events without a row, and all but the
+    /// first of a key, are in none.
+    fn parts(&self) -> Vec<Vec<usize>> {
+        let mut seen = HashSet::new();
+        let mut order: Vec<usize> = (0..self.prepared.events.len())
+            .filter(|&index| self.row(index).is_some() && seen.insert(self.event(index).key.key()))
+            .collect();
+        if self.settings.mode == Mode::Append {
+            // By key from the first part to the last, so that gateways with the same keys never wait in a circle.
+            order.sort_unstable_by_key(|&index| self.event(index).key.key());
+        }
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        let mut bytes = 0;
+        for index in order {
+            let more = self.row(index).map_or(0, Row::bytes);
+            match parts.last_mut() {
+                Some(part) if part.len() < PART_ROWS_MAX && bytes + more <= PART_BYTES_MAX => part.push(index),
+                _ => {
+                    parts.push(vec![index]);
+                    bytes = 0;
+                }
+            }
+            bytes += more;
+        }
+        parts.reverse();
+        parts
+    }
+
+    /// Locks the entities of the batch, all at once and in order.
+    async fn lock(&self) -> Answer<Vec<[u8; 32]>> {
+        if self.settings.mode == Mode::Append {
+            return Ok(Vec::new());
+        }
+        let with_rows = self.prepared.events.iter().filter(|(_, row)| row.is_ok());
+        let entities: BTreeSet<[u8; 32]> =
+            with_rows.filter_map(|(outgoing, _)| outgoing.entity.as_ref()).map(|entity| *entity.digest()).collect();
+        let entities: Vec<[u8; 32]> = entities.into_iter().collect();
+        if !entities.is_empty() {
+            self.guard.lock(self.session, self.layer.id, &entities).await?;
+        }
+        Ok(entities)
+    }
+
+    async fn unlock(&self, entities: &[[u8; 32]]) -> Answer<()> {
+        if entities.is_empty() {
+            return Ok(());
+        }
+        self.guard.unlock(self.session, self.layer.id, entities).await
+    }
+
+    /// Writes a part whole. With `hopeful`, it fails where one of its keys is known.
+    async fn write(&self, part: &[usize], hopeful: bool) -> Answer<Vec<(usize, Written)>> {
+        match self.settings.mode {
+            Mode::Append => {
+                if hopeful {
+                    self.append_all(part).await?;
+                } else {
+                    self.append_new(part).await?;
+                }
+                Ok(part.iter().map(|&index| (index, Written::Done(Outcome::Applied))).collect())
+            }
+            Mode::Upsert { arrival } => self.upsert(part, arrival).await,
+        }
+    }
+
+    async fn append_all(&self, part: &[usize]) -> Answer<()> {
+        let decided: Vec<Decided> = part.iter().map(|&index| self.decided(index, Outcome::Applied)).collect();
+        // Rows are numbered in the order in which events came.
+        let mut new = part.to_vec();
+        new.sort_unstable();
+        // The rows are on their way while the server looks at the keys; if those fail, so do the rows.
+        let guarded = self.guard.add(self.session, self.layer.id, &decided);
+        let (guarded, inserted) = tokio::join!(guarded, self.insert(&new, false));
+        guarded?;
+        inserted.map(drop)
+    }
+
+    async fn append_new(&self, part: &[usize]) -> Answer<()> {
+        let decided: Vec<Decided> = part.iter().map(|&index| self.decided(index, Outcome::Applied)).collect();
+        let fresh: HashSet<[u8; 16]> =
+            self.guard.decide(self.session, self.layer.id, &decided).await?.into_iter().collect();
+        let mut new: Vec<usize> =
+            part.iter().copied().filter(|&index| fresh.contains(&self.event(index).key.key())).collect();
+        new.sort_unstable();
+        self.insert(&new, false).await.map(drop)
+    }
+
+    fn decided(&self, index: usize, outcome: Outcome) -> Decided {
+        let outgoing = self.event(index);
+        Decided { key: outgoing.key.key(), event: outgoing.event, outcome }
+    }
+
+    /// Adds rows; their numbers by key, where they are asked for.
+    async fn insert(&self, part: &[usize], answers: bool) -> Answer<HashMap<String, i64>> {
+        let rows: Vec<&Row> = part.iter().filter_map(|&index| self.row(index)).collect();
+        if rows.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let arrays = Arrays::new(self.layer, &rows);
+        let text = arrays.insert(answers);
+        if !answers || self.layer.fid.is_none() {
+            self.session.execute(&text, &arrays.parameters()).await?;
+            return Ok(HashMap::new());
+        }
+        let mut numbers = HashMap::new();
+        for row in &self.session.query(&text, &arrays.parameters()).await? {
+            // A trigger may have changed the key; then the row is not ours to change.
+            if let Some(key) = super::guard::read::<Option<String>>(row, 1)? {
+                numbers.insert(key, super::guard::read(row, 0)?);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Writes rows over what entities had; the keys of those that were there.
+    async fn update(&self, changes: &[&Change]) -> Answer<HashSet<String>> {
+        let has_fid = self.layer.fid.is_some();
+        let mut rows = Vec::with_capacity(changes.len());
+        let (mut fids, mut keys) = (Vec::with_capacity(changes.len()), Vec::with_capacity(changes.len()));
+        for change in changes {
+            if let (Some(row), Some(stored)) = (self.row(change.index), &change.stored)
+                && stored.fid.is_some() == has_fid
+            {
+                rows.push(row);
+                fids.push(stored.fid);
+                keys.push(stored.key_characters.as_str());
+            }
+        }
+        if rows.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let mut arrays = Arrays::new(self.layer, &rows);
+        let text = arrays.update(fids, keys.into_iter().map(Some).collect());
+        let found = self.session.query(&text, &arrays.parameters()).await?;
+        found.iter().map(|row| super::guard::read(row, 0)).collect()
+    }
+
+    async fn upsert(&self, part: &[usize], arrival: bool) -> Answer<Vec<(usize, Written)>> {
+        let keys = part.iter().map(|&index| self.event(index).key.key());
+        let known = self.guard.outcomes(self.session, self.layer.id, keys).await?;
+        let entities: BTreeSet<[u8; 32]> =
+            part.iter().filter_map(|&index| self.event(index).entity.as_ref()).map(|entity| *entity.digest()).collect();
+        let entities: Vec<[u8; 32]> = entities.into_iter().collect();
+        let held = self.guard.held(self.session, self.layer.id, &entities).await?;
+        let plan = self.plan(part, arrival, &known, held);
+        self.carry_out(&plan).await?;
+        Ok(plan.answers)
+    }
+
+    /// What becomes of a part, event by event in their order, given what is known and held.
+    fn plan(
+        &self,
+        part: &[usize],
+        arrival: bool,
+        known: &HashMap<[u8; 16], Outcome>,
+        mut held: HashMap<[u8; 32], Held>,
+    ) -> Plan {
+        let stored: HashMap<[u8; 32], Stored> =
+            held.iter().map(|(entity, held)| (*entity, Stored::new(held))).collect();
+        let mut plan = Plan::default();
+        let mut changes: HashMap<[u8; 32], Change> = HashMap::new();
+        for &index in part {
+            let outgoing = self.event(index);
+            let answer = match (known.get(&outgoing.key.key()), outgoing.entity.as_ref().map(Fingerprint::digest)) {
+                (Some(outcome), _) => Written::Done(*outcome),
+                (None, None) => Written::Dead(version::no_entity()),
+                (None, Some(entity)) => {
+                    let current = held.get(entity);
+                    let number = arrival.then(|| next_arrival(current));
+                    let outcome = match version::order(outgoing, number, current) {
+                        Err(cause) => Err(cause),
+                        Ok(Order::Older) => Ok(Outcome::Stale),
+                        Ok(Order::Same) => Ok(Outcome::Applied),
+                        Ok(Order::Newer(version)) => {
+                            let fid = current.and_then(|held| held.fid);
+                            let (key, content) = (outgoing.key.key(), outgoing.content);
+                            held.insert(*entity, Held { version: Some(version.clone()), key, content, fid });
+                            let stored = stored.get(entity).cloned();
+                            changes.insert(*entity, Change { index, entity: *entity, version, stored });
+                            Ok(Outcome::Applied)
+                        }
+                    };
+                    match outcome {
+                        Err(cause) => Written::Dead(cause),
+                        Ok(outcome) => {
+                            plan.decided.push(self.decided(index, outcome));
+                            Written::Done(outcome)
+                        }
+                    }
+                }
+            };
+            plan.answers.push((index, answer));
+        }
+        plan.changes = changes.into_values().collect();
+        plan.changes.sort_unstable_by_key(|change| change.index);
+        plan.decided.sort_unstable_by_key(|decided| decided.key);
+        plan
+    }
+
+    async fn carry_out(&self, plan: &Plan) -> Answer<()> {
+        if plan.decided.is_empty() {
+            return Ok(());
+        }
+        if let Err(trouble) = self.guard.add(self.session, self.layer.id, &plan.decided).await {
+            // Only where one key is about two entities, which the lock on entities cannot see: all is done again.
+            let met = is_known_key(&trouble);
+            return Err(if met { Trouble::silent("another gateway decided the same key") } else { trouble });
+        }
+        let changes: Vec<&Change> = plan.changes.iter().collect();
+        let updated = self.update(&changes).await?;
+        let is_updated = |index: usize| self.row(index).is_some_and(|row| updated.contains(&row.key));
+        let new: Vec<usize> = changes.iter().map(|change| change.index).filter(|&index| !is_updated(index)).collect();
+        let numbers = self.insert(&new, true).await?;
+        let entities: Vec<Entity> = changes
+            .iter()
+            .map(|change| {
+                let outgoing = self.event(change.index);
+                let fid = if is_updated(change.index) {
+                    change.stored.as_ref().and_then(|stored| stored.fid)
+                } else {
+                    self.row(change.index).and_then(|row| numbers.get(&row.key).copied())
+                };
+                let (key, content) = (outgoing.key.key(), outgoing.content);
+                Entity { digest: change.entity, version: change.version.clone(), key, content, fid }
+            })
+            .collect();
+        self.guard.set(self.session, self.layer.id, &entities).await
+    }
+
+    /// Answers for events that were in no part: those without a row, and repetitions of a key.
+    async fn answer_rest(&self, answers: &mut [Option<Written>]) -> Answer<()> {
+        let mut by_key: HashMap<[u8; 16], Written> = HashMap::new();
+        for (index, answer) in answers.iter().enumerate() {
+            if let Some(written) = answer {
+                by_key.insert(self.event(index).key.key(), written.clone());
+            }
+        }
+        // One that has no row now may have been written under other settings; the proof says so.
+        let rest = (0..answers.len()).filter(|&index| answers[index].is_none());
+        let unknown = rest.map(|index| self.event(index).key.key()).filter(|key| !by_key.contains_key(key));
+        let known = self.guard.outcomes(self.session, self.layer.id, unknown).await?;
+        by_key.extend(known.into_iter().map(|(key, outcome)| (key, Written::Done(outcome))));
+        for (index, answer) in answers.iter_mut().enumerate().filter(|(_, answer)| answer.is_none()) {
+            let (outgoing, row) = &self.prepared.events[index];
+            *answer = match (by_key.get(&outgoing.key.key()), row) {
+                (Some(written), Ok(_)) => Some(written.clone()),
+                (Some(Written::Done(outcome)), Err(_)) => Some(Written::Done(*outcome)),
+                (_, Err(cause)) => Some(Written::Dead(cause.clone())),
+                (None, Ok(_)) => None,
+            };
+        }
+        Ok(())
+    }
+}
+
+/// What a part comes to.
+#[derive(Default)]
+struct Plan {
+    answers: Vec<(usize, Written)>,
+    decided: Vec<Decided>,
+    /// At most one for each entity: its latest event, whose row replaces all before it.
+    changes: Vec<Change>,
+}
+
+struct Change {
+    index: usize,
+    entity: [u8; 32],
+    version: Version,
+    /// The row that is there, if the entity has one.
+    stored: Option<Stored>,
+}
+
+#[derive(Clone)]
+struct Stored {
+    fid: Option<i64>,
+    key_characters: String,
+}
+
+impl Stored {
+    fn new(held: &Held) -> Stored {
+        let mut digest = [0; 32];
+        digest[..16].copy_from_slice(&held.key);
+        let text = Fingerprint::from_digest(digest, false).text(Encoding::Base64);
+        Stored { fid: held.fid, key_characters: text[text.len() - KEY_CHARACTERS..].to_owned() }
+    }
+}
+
+/// The number of the next arrival: one above what the entity has.
+fn next_arrival(held: Option<&Held>) -> i128 {
+    match held.and_then(|held| held.version.as_ref()) {
+        Some(Version::Integer(number)) => number.saturating_add(1),
+        _ => 1,
+    }
+}
