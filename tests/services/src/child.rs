@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 const USER: &str = "postgres";
 
 /// Removes its folder when its input ends, which it does when we do. Servers may still be writing there for a moment.
-const KEEPER: &str = r#"cat >/dev/null; for i in $(seq 50); do rm -rf "$1" 2>/dev/null; sleep 0.1; [ -e "$1" ] || exit; done"#;
+const KEEPER: &str =
+    r#"cat >/dev/null; for i in $(seq 50); do rm -rf "$1" 2>/dev/null; sleep 0.1; [ -e "$1" ] || exit; done"#;
 
 /// A temporary folder that the servers' user may write to.
 pub(crate) struct Folder {
@@ -22,21 +23,12 @@ impl Folder {
         let mut command = Command::new("sh");
         command.args(["-c", KEEPER, "keeper"]).arg(&path).stdin(Stdio::piped());
         let keeper = command.spawn().expect("a shell");
-        if is_root() {
-            run(Command::new("chown").arg(USER).arg(&path));
-        }
+        give(&path);
         Folder { path, keeper }
     }
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
-    }
-
-    /// Makes a file that we wrote the servers' own.
-    pub(crate) fn give(&self, file: &Path) {
-        if is_root() {
-            run(Command::new("chown").arg(USER).arg(file));
-        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -48,6 +40,13 @@ impl Drop for Folder {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
+    }
+}
+
+/// Makes a file or folder of ours the servers' own.
+pub(crate) fn give(path: &Path) {
+    if is_root() {
+        run(Command::new("chown").arg(USER).arg(path));
     }
 }
 
@@ -71,7 +70,7 @@ pub(crate) fn command(program: impl AsRef<Path>) -> Command {
 /// Runs a command to its end; its output if it fails.
 pub(crate) fn try_run(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| {
-        format!("{:?}: {error}; the README says what has to be installed for the tests", command.get_program())
+        format!("{}: {error}; the README says what has to be installed for the tests", command.get_program().display())
     })?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() {

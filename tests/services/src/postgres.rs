@@ -1,4 +1,4 @@
-//! PostgreSQL with PostGIS, and pgbouncer before it.
+//! `PostgreSQL` with PostGIS, and pgbouncer before it.
 
 use crate::child::{Folder, Server, command, run, try_run};
 use crate::{free_port, until};
@@ -25,7 +25,9 @@ fn programs() -> PathBuf {
     let found = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
     let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let newest = found.filter(|path| path.join("bin/initdb").exists()).max_by_key(version);
-    newest.unwrap_or_else(|| panic!("PostgreSQL is not installed: apt-get install postgresql postgresql-15-postgis-3")).join("bin")
+    newest
+        .unwrap_or_else(|| panic!("PostgreSQL is not installed: apt-get install postgresql postgresql-15-postgis-3"))
+        .join("bin")
 }
 
 impl Postgres {
@@ -112,7 +114,8 @@ impl Postgres {
 }
 
 fn launch(folder: &Folder, port: u16, settings: &[String]) -> Server {
-    let mut arguments = vec!["-D".to_owned(), folder.join("data").display().to_string(), "-p".to_owned(), port.to_string()];
+    let mut arguments =
+        vec!["-D".to_owned(), folder.join("data").display().to_string(), "-p".to_owned(), port.to_string()];
     for setting in settings {
         arguments.extend(["-c".to_owned(), setting.clone()]);
     }

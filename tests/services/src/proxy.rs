@@ -25,10 +25,7 @@ pub enum Fault {
     Delay(Duration),
     /// After a request with these bytes in it, one in `in_n` times, the answer is swallowed and the connection ends: the
     /// client cannot know whether it was done.
-    Swallow {
-        bytes: &'static [u8],
-        in_n: u64,
-    },
+    Swallow { bytes: &'static [u8], in_n: u64 },
 }
 
 /// A proxy that runs until it is dropped.

@@ -1,6 +1,6 @@
 //! Redis: alone, under Sentinels, as a Cluster.
 
-use crate::child::{Folder, Server, run, try_run};
+use crate::child::{Folder, Server, give, run, try_run};
 use crate::{free_port, until};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -127,10 +127,13 @@ impl Sentinels {
             let (folder, port) = (Folder::new("sentinel"), free_port());
             let mut settings = format!("port {port}\nbind 127.0.0.1\ndir {}\n", folder.path().display());
             let _ = writeln!(settings, "sentinel monitor {name} 127.0.0.1 {} 2", primary.port);
-            let _ = writeln!(settings, "sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 5000");
+            let _ = writeln!(
+                settings,
+                "sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 5000"
+            );
             let file = folder.join("sentinel.conf");
             std::fs::write(&file, settings).expect("the Sentinel's settings");
-            folder.give(&file);
+            give(&file);
             let arguments = [file.display().to_string(), "--sentinel".to_owned()];
             servers.push((Server::start(Path::new(PROGRAM), &arguments, &folder.join("log"), "TERM"), folder));
             ports.push(port);
@@ -178,7 +181,8 @@ impl Cluster {
             until("Redis Cluster", || {
                 let info = node.say(&["CLUSTER", "INFO"]);
                 let nodes = node.say(&["CLUSTER", "NODES"]);
-                let ready = info.contains("cluster_state:ok") && nodes.matches(" slave ").count() + nodes.matches("myself,slave").count() >= 3;
+                let ready = info.contains("cluster_state:ok")
+                    && nodes.matches(" slave ").count() + nodes.matches("myself,slave").count() >= 3;
                 if ready { Ok(()) } else { Err(info) }
             });
         }

@@ -134,7 +134,8 @@ impl Shared {
 
     /// The main store, for what cannot wait in the journal.
     fn required(&self) -> Result<Arc<dyn Store>> {
-        self.main().ok_or_else(|| Error::new(Kind::Unavailable, "the store is down; accepted events wait in the journal"))
+        self.main()
+            .ok_or_else(|| Error::new(Kind::Unavailable, "the store is down; accepted events wait in the journal"))
     }
 
     fn is_up(&self) -> bool {
@@ -188,15 +189,14 @@ impl Shared {
 
     /// Whether the main store answers; opens it where it never was open.
     async fn probe(self: &Arc<Self>) -> Result<()> {
-        let main = match self.main() {
-            Some(main) => main,
-            None => {
-                let shared = Arc::clone(self);
-                let opened = tokio::task::spawn_blocking(move || (shared.open)()).await;
-                let main = opened.map_err(|error| Error::new(Kind::Internal, "opening the store").because(error))??;
-                self.set_main(Arc::clone(&main));
-                main
-            }
+        let main = if let Some(main) = self.main() {
+            main
+        } else {
+            let shared = Arc::clone(self);
+            let opened = tokio::task::spawn_blocking(move || (shared.open)()).await;
+            let main = opened.map_err(|error| Error::new(Kind::Internal, "opening the store").because(error))??;
+            self.set_main(Arc::clone(&main));
+            main
         };
         match tokio::time::timeout(MAIN_MAX, main.next_due(MAIN.into())).await {
             Ok(answer) => answer.map(drop),
@@ -220,15 +220,12 @@ impl Shared {
         let mut settlements = Vec::with_capacity(leased.len());
         let (mut events, mut leases) = (Vec::with_capacity(leased.len()), Vec::with_capacity(leased.len()));
         for leased in leased {
-            match read_event(&leased) {
-                Some(event) => {
-                    events.push(event);
-                    leases.push(leased.lease);
-                }
-                None => {
-                    let cause = Cause::new(Class::Internal, "damaged", "what the journal kept cannot be read");
-                    settlements.push(Settlement { lease: leased.lease, end: End::Dead(cause) });
-                }
+            if let Some(event) = read_event(&leased) {
+                events.push(event);
+                leases.push(leased.lease);
+            } else {
+                let cause = Cause::new(Class::Internal, "damaged", "what the journal kept cannot be read");
+                settlements.push(Settlement { lease: leased.lease, end: End::Dead(cause) });
             }
         }
         let brought = main.accept(events, self.clock.now()).await;
@@ -488,7 +485,8 @@ impl Store for Spill {
     fn audit(&self) -> Answer<'_, Vec<String>> {
         Box::pin(async move {
             let mut problems = self.shared.required()?.audit().await?;
-            problems.extend(self.shared.journal.audit().await?.into_iter().map(|problem| format!("journal: {problem}")));
+            problems
+                .extend(self.shared.journal.audit().await?.into_iter().map(|problem| format!("journal: {problem}")));
             Ok(problems)
         })
     }

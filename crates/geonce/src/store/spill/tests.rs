@@ -6,8 +6,8 @@ use crate::error::{Error, Kind};
 use crate::event::State;
 use crate::store::conformance::{self, APPLIED, Bench, START, at};
 use crate::store::{
-    self, Access, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal, Settled,
-    Settlement, Status, Store, Swept, Verdict,
+    self, Access, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal,
+    Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use std::path::Path;
 use std::pin::Pin;

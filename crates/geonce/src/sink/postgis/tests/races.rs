@@ -58,7 +58,7 @@ async fn gateways_that_meet_over_one_batch_do_not_wait_in_a_circle() {
     let maker = Maker::new();
     for mode in [Mode::Append, Mode::Upsert { arrival: true }] {
         let layer = Some(if mode == Mode::Append { "events" } else { "entities" }.to_owned());
-        let options = Options { mode, layer, ..Options::default() };
+        let options = Options { layer, mode, ..Options::default() };
         let (one, two) = (schema.sink(&options), schema.sink(&options));
         one.write(vec![maker.point(0)]).await.unwrap();
         two.check().await.unwrap();
