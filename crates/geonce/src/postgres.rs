@@ -219,7 +219,8 @@ impl Pool {
         self.begin_as("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
     }
 
-    async fn begin_as(&self, begin: &str) -> std::result::Result<Session, Trouble> {
+    /// A connection with a transaction that `begin` begins.
+    pub(crate) async fn begin_as(&self, begin: &str) -> std::result::Result<Session, Trouble> {
         let mut session = self.session().await?;
         *session.open.get_mut() = true;
         // One round trip for all of it, the server's clock included.

@@ -87,12 +87,12 @@ impl Isolation {
         }
     }
 
-    /// What a transaction begins with; nothing where it is the server's own level.
-    const fn statement(self) -> Option<&'static str> {
+    /// What a transaction begins with.
+    const fn begin(self) -> &'static str {
         match self {
-            Isolation::ReadCommitted => None,
-            Isolation::RepeatableRead => Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"),
-            Isolation::Serializable => Some("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
+            Isolation::ReadCommitted => "BEGIN ISOLATION LEVEL READ COMMITTED",
+            Isolation::RepeatableRead => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            Isolation::Serializable => "BEGIN ISOLATION LEVEL SERIALIZABLE",
         }
     }
 }

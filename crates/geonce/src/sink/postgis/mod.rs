@@ -177,14 +177,8 @@ impl PostGis {
         loop {
             let prepared = self.prepare(&batch, &causes).await?;
             let written = async {
-                let session = self.pool.begin().await?;
-                let written = match self.settings.isolation.statement() {
-                    None => self.write_within(&session, &prepared, again).await,
-                    Some(statement) => match session.batch(statement).await {
-                        Ok(()) => self.write_within(&session, &prepared, again).await,
-                        Err(trouble) => Err(trouble),
-                    },
-                };
+                let session = self.pool.begin_as(self.settings.isolation.begin()).await?;
+                let written = self.write_within(&session, &prepared, again).await;
                 session.end(written).await
             };
             match written.await {

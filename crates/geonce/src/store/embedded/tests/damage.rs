@@ -97,7 +97,7 @@ async fn everything(store: &Arc<Embedded>, names: &[String]) -> Result<String, S
     let request = crate::store::ListRequest { filter: Filter::default(), before: None, limit: 1_000, payloads: true };
     let records = store.list(request).await.map_err(|error| error.to_string())?;
     let mut status = store.status().await.map_err(|error| error.to_string())?;
-    status.bytes = 0;
+    (status.bytes, status.bytes_free) = (0, 0);
     let batch = names.iter().map(|name| bench.event(name, at(200))).collect();
     let verdicts = store.accept(batch, at(200)).await.map_err(|error| error.to_string())?;
     Ok(format!("{records:?} {status:?} {verdicts:?}"))

@@ -190,7 +190,7 @@ impl Twins {
         let mut seen = Vec::new();
         for store in &self.stores {
             let mut status = store.status().await.unwrap();
-            status.bytes = 0;
+            (status.bytes, status.bytes_free) = (0, 0);
             let mut filters = vec![Filter::default()];
             filters.extend(State::ALL.iter().map(|&state| Filter { state: Some(state), ..Filter::default() }));
             let mut lists = Vec::new();

@@ -187,7 +187,9 @@ impl Twins {
         }
         let (mut first, mut second) =
             (self.embedded.store.status().await.unwrap(), self.redis.store.status().await.unwrap());
-        (first.bytes, second.bytes) = (0, 0);
+        for status in [&mut first, &mut second] {
+            (status.bytes, status.bytes_free) = (0, 0);
+        }
         // Refusals are counted soon, not at once.
         for status in [&mut first, &mut second] {
             status.invalid.clear();
