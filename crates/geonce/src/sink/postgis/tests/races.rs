@@ -141,7 +141,7 @@ async fn commits_whose_answer_is_lost_are_repeated_without_harm() {
         let maker = Maker::new();
         let sink = schema.sink(&Options { mode, ..Options::default() });
         sink.check().await.unwrap();
-        proxy.set(Fault::Swallow { bytes: b"COMMIT", in_n: 2 });
+        proxy.set(Fault::Swallow { bytes: b"COMMIT\0", in_n: 2 });
         let events: Vec<Outgoing> = (0..300).map(|n| entity(&maker, n % 100, n / 100)).collect();
         for batch in events.chunks(10) {
             assert!(all_applied(&sink.write(batch.to_vec()).await.unwrap()));
