@@ -7,7 +7,7 @@ use super::reading::{Geometry, Reading};
 use super::written::number_note;
 use super::{Reason, ReasonCode, shown};
 use crate::policy::Dimensions;
-use crate::shape::Shape;
+use crate::shape::{Kind, Shape};
 
 /// Notes what differs between two delivered geometries and does not count. `grid` is the one they share, if any.
 pub(super) fn compare(
@@ -84,7 +84,7 @@ impl Notes<'_, '_> {
         if a.shape.members.len() != b.shape.members.len() {
             return;
         }
-        // Members of collections may be listed in another order, so that only whole geometries are compared.
+        // Members of collections may be listed in another order: see `orders`.
         let kinds = [a, b].map(|geometry| geometry.shape.members.first().map(|member| member.kind));
         if let ([Some(kind_a), Some(kind_b)], false) = (kinds, a.shape.collection)
             && kind_a != kind_b
@@ -92,10 +92,13 @@ impl Notes<'_, '_> {
             && one_part(&a.shape, 0)
             && one_part(&b.shape, 0)
         {
-            let names = || [kind_a.name().to_owned(), kind_b.name().to_owned()];
-            let message = "a Multi* of one part equals that part";
-            self.note(ReasonCode::MultiOfOne, message, || (a.pointer("type"), names()));
+            self.multi_of_one([kind_a, kind_b], || a.pointer("type"));
         }
+    }
+
+    fn multi_of_one(&mut self, kinds: [Kind; 2], pointer: impl FnOnce() -> String) {
+        let message = "a Multi* of one part equals that part";
+        self.note(ReasonCode::MultiOfOne, message, || (pointer(), kinds.map(|kind| kind.name().to_owned())));
     }
 
     fn third_numbers(&mut self, aligned: Option<&Alignment>) {
@@ -128,6 +131,10 @@ impl Notes<'_, '_> {
         let mut members = false;
         for (a, b) in a.members.iter().zip(&b.members) {
             members |= a.index != b.index;
+            let kinds = [(self.a, a), (self.b, b)].map(|(side, member)| side.shape.members[member.index].kind);
+            if geometry.shape.collection && kinds[0] != kinds[1] {
+                self.multi_of_one(kinds, || format!("{}/type", geometry.member_pointer(a.index)));
+            }
             if a.parts.iter().zip(&b.parts).any(|(a, b)| a.index != b.index) {
                 let at = || (geometry.member_pointer(a.index), nothing());
                 self.note(ReasonCode::PartOrder, "parts in another order", at);
