@@ -6,6 +6,7 @@ mod books;
 pub mod conformance;
 mod embedded;
 mod encoding;
+mod findings;
 mod postgres;
 mod redis;
 pub mod spill;

@@ -5,56 +5,33 @@ use super::read::counters;
 use super::row::{DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, Task, number};
 use super::work::payload;
 use crate::store::books::{Records, compare};
+use crate::store::findings::{DUE_MILLIS_MAX, Findings, PROBLEMS_MAX};
 use rusqlite::{Connection, params};
 use std::collections::HashMap;
 
-/// The most problems that are listed.
-const PROBLEMS_MAX: usize = 100;
-/// Work due later than this after its event came in was not written by a gateway: ten years.
-const DUE_MILLIS_MAX: i64 = 10 * 366 * 24 * 3_600_000;
-
-#[derive(Default)]
-struct Findings {
-    problems: Vec<String>,
-    left_out: usize,
-}
-
-impl Findings {
-    fn add(&mut self, problem: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(problem);
-        } else {
-            self.left_out += 1;
+/// Notes damage; other failures stop the audit.
+fn note(findings: &mut Findings, result: Attempt<()>) -> Attempt<()> {
+    match result {
+        Err(Failure::Damaged(what)) => {
+            findings.add(what);
+            Ok(())
         }
-    }
-
-    /// Notes damage; other failures stop the audit.
-    fn note(&mut self, result: Attempt<()>) -> Attempt<()> {
-        match result {
-            Err(Failure::Damaged(what)) => {
-                self.add(what);
-                Ok(())
-            }
-            other => other,
-        }
+        other => other,
     }
 }
 
 /// Looks at everything in one snapshot. Problems in words.
 pub(super) fn audit(connection: &Connection) -> Attempt<Vec<String>> {
-    let mut findings = Findings::default();
+    let mut findings: Findings = Findings::default();
     structure(connection, &mut findings)?;
-    if findings.problems.is_empty() {
+    if findings.is_empty() {
         let mut seen = HashMap::new();
         records(connection, &mut findings, &mut seen)?;
         work(connection, &mut findings)?;
         claims(connection, &mut findings)?;
         books(connection, &mut findings, &seen)?;
     }
-    if findings.left_out > 0 {
-        findings.problems.push(format!("and {} more", findings.left_out));
-    }
-    Ok(findings.problems)
+    Ok(findings.finish())
 }
 
 fn structure(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
@@ -82,7 +59,7 @@ fn records(connection: &Connection, findings: &mut Findings, seen: &mut Seen) ->
             counts[3] += number(event.digests.len());
             record(connection, &event, findings)
         });
-        findings.note(checked)?;
+        note(findings, checked)?;
     }
     let strays: i64 = connection.query_row(
         "SELECT count(*) FROM body WHERE number NOT IN (SELECT body FROM event WHERE body IS NOT NULL)",

@@ -10,33 +10,16 @@ use crate::postgres::{Parameter, Session, Trouble};
 use crate::store::Work;
 use crate::store::books::{Records, compare};
 use crate::store::encoding::{DONE, OPEN, number};
+use crate::store::findings::{self, DUE_MILLIS_MAX};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio_postgres::types::Type;
 
-/// The most problems that are listed.
-const PROBLEMS_MAX: usize = 100;
 /// Rows of one page.
 const PAGE_ROWS: usize = 2_000;
-/// Work due later than this after its event came in was not written by a gateway: ten years.
-const DUE_MILLIS_MAX: i64 = 10 * 366 * 24 * 3_600_000;
 
-#[derive(Default)]
-struct Findings {
-    problems: Vec<String>,
-    left_out: usize,
-    records: HashMap<Arc<str>, Records>,
-}
-
-impl Findings {
-    fn add(&mut self, problem: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(problem);
-        } else {
-            self.left_out += 1;
-        }
-    }
-}
+/// Problems, and the records of each source.
+type Findings = findings::Findings<HashMap<Arc<str>, Records>>;
 
 /// Looks at everything. Problems in words.
 pub(super) async fn audit(shared: &Shared) -> Attempt<Vec<String>> {
@@ -57,14 +40,11 @@ async fn look(session: &Session) -> Attempt<Vec<String>> {
             findings.add(format!("{strays} {what} events that are not there"));
         }
     }
-    let records = std::mem::take(&mut findings.records);
+    let records = std::mem::take(&mut findings.seen);
     for problem in compare(counters(session).await?, &records) {
         findings.add(problem);
     }
-    if findings.left_out > 0 {
-        findings.problems.push(format!("and {} more", findings.left_out));
-    }
-    Ok(findings.problems)
+    Ok(findings.finish())
 }
 
 /// Looks at the records of a page; the last of them, if there may be more.
@@ -95,7 +75,7 @@ async fn page(session: &Session, after: Uuid, findings: &mut Findings) -> Attemp
 
 fn check(event: &EventRow, work: &[Work], has_body: bool, findings: &mut Findings) {
     let id = event.id;
-    let records = findings.records.entry(Arc::clone(&event.source)).or_default();
+    let records = findings.seen.entry(Arc::clone(&event.source)).or_default();
     match usize::try_from(event.state) {
         Ok(state) if state < 3 => records[state] += 1,
         _ => return findings.add(format!("{id} is in state {}, which is unknown", event.state)),

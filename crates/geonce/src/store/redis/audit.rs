@@ -7,16 +7,13 @@ use super::read::{Books, SLICE_EVENTS, Which, books, ledger, plain, rows};
 use super::row::{Row, id_text};
 use crate::event::{EventId, State};
 use crate::redis::Attempt;
+use crate::store::findings;
 use redis::Value;
 use std::collections::BTreeMap;
 
-/// The most problems that are listed.
-const PROBLEMS_MAX: usize = 100;
-
+/// What records amount to.
 #[derive(Default)]
-struct Findings {
-    problems: Vec<String>,
-    left_out: usize,
+struct Seen {
     /// Records of each source: open, done, dead; and keys.
     sources: BTreeMap<String, [i64; 4]>,
     /// Events in each queue.
@@ -24,25 +21,17 @@ struct Findings {
     leased: i64,
 }
 
-impl Findings {
-    fn add(&mut self, problem: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(problem);
-        } else {
-            self.left_out += 1;
-        }
-    }
+type Findings = findings::Findings<Seen>;
 
-    /// Notes damage; other failures stop the audit.
-    fn note<T>(&mut self, result: Attempt<T>) -> Attempt<Option<T>> {
-        match result {
-            Ok(found) => Ok(Some(found)),
-            Err(trouble) if trouble.is_damage() => {
-                self.add(trouble.explain("a record").to_string());
-                Ok(None)
-            }
-            Err(trouble) => Err(trouble),
+/// Notes damage; other failures stop the audit.
+fn note<T>(findings: &mut Findings, result: Attempt<T>) -> Attempt<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(trouble) if trouble.is_damage() => {
+            findings.add(trouble.explain("a record").to_string());
+            Ok(None)
         }
+        Err(trouble) => Err(trouble),
     }
 }
 
@@ -56,7 +45,7 @@ pub(super) async fn audit(shared: &Shared) -> Attempt<Vec<String>> {
         let more = page.len() == SLICE_EVENTS;
         for (id, row) in page {
             last = id_text(id);
-            match findings.note(row)? {
+            match note(&mut findings, row)? {
                 Some(Some(row)) => record(&mut findings, id, &row)?,
                 Some(None) => findings.add(format!("{id} is listed, but has no record")),
                 None => {}
@@ -71,10 +60,7 @@ pub(super) async fn audit(shared: &Shared) -> Attempt<Vec<String>> {
         totals(shared, &mut findings, &after).await?;
     }
     laws(&mut findings, &after);
-    if findings.left_out > 0 {
-        findings.problems.push(format!("and {} more", findings.left_out));
-    }
-    Ok(findings.problems)
+    Ok(findings.finish())
 }
 
 fn record(findings: &mut Findings, id: EventId, row: &Row) -> Attempt<()> {
@@ -92,11 +78,11 @@ fn record(findings: &mut Findings, id: EventId, row: &Row) -> Attempt<()> {
             state => {
                 open += 1;
                 leased += i64::from(state == State::Leased);
-                *findings.queues.entry(work.sink.to_string()).or_default() += 1;
+                *findings.seen.queues.entry(work.sink.to_string()).or_default() += 1;
             }
         }
     }
-    findings.leased += i64::from(leased > 0);
+    findings.seen.leased += i64::from(leased > 0);
     let (fits, place, column) = match record.state {
         State::Ready | State::Leased => (open > 0 && record.settled.is_none(), "open", 0),
         State::Done => (open + dead == 0 && record.settled.is_some() && record.outcome.is_some(), "done", 1),
@@ -114,7 +100,7 @@ fn record(findings: &mut Findings, id: EventId, row: &Row) -> Attempt<()> {
     if (body == 1) != row.has_body || (record.state != State::Done && body == 0) {
         findings.add(format!("the payload of {id} is not there, or there without its event"));
     }
-    let counts = findings.sources.entry(record.source.to_string()).or_default();
+    let counts = findings.seen.sources.entry(record.source.to_string()).or_default();
     counts[column] += 1;
     counts[3] += i64::try_from(holders.len()).unwrap_or(i64::MAX);
     Ok(())
@@ -123,8 +109,8 @@ fn record(findings: &mut Findings, id: EventId, row: &Row) -> Attempt<()> {
 /// The sizes of indexes and queues, and the counters that can be compared with records.
 async fn totals(shared: &Shared, findings: &mut Findings, books: &Books) -> Attempt<()> {
     let mut wanted: Vec<(String, i64)> =
-        findings.queues.iter().map(|(sink, &count)| (format!("due:{sink}"), count)).collect();
-    let total = |column: usize| findings.sources.values().map(|counts| counts[column]).sum::<i64>();
+        findings.seen.queues.iter().map(|(sink, &count)| (format!("due:{sink}"), count)).collect();
+    let total = |column: usize| findings.seen.sources.values().map(|counts| counts[column]).sum::<i64>();
     wanted.extend(
         [("open", total(0)), ("done", total(1)), ("dead", total(2)), ("died", total(2))]
             .map(|(name, count)| (name.to_owned(), count)),
@@ -135,11 +121,11 @@ async fn totals(shared: &Shared, findings: &mut Findings, books: &Books) -> Atte
             findings.add(format!("{name} has {found} events, but there are {count}"));
         }
     }
-    if i64::try_from(books.leased).ok() != Some(findings.leased) {
-        findings.add(format!("{} events are noted as leased, but {} are", books.leased, findings.leased));
+    if i64::try_from(books.leased).ok() != Some(findings.seen.leased) {
+        findings.add(format!("{} events are noted as leased, but {} are", books.leased, findings.seen.leased));
     }
     for (source, counts) in &books.counts {
-        let records = findings.sources.remove(source).unwrap_or_default();
+        let records = findings.seen.sources.remove(source).unwrap_or_default();
         for (name, found) in ["waiting", "done", "dead", "keys"].into_iter().zip(records) {
             let count = counts.get(name).copied().unwrap_or(0);
             if count != found {
@@ -147,7 +133,7 @@ async fn totals(shared: &Shared, findings: &mut Findings, books: &Books) -> Atte
             }
         }
     }
-    for source in std::mem::take(&mut findings.sources).into_keys() {
+    for source in std::mem::take(&mut findings.seen.sources).into_keys() {
         findings.add(format!("{source} has events, but no books"));
     }
     Ok(())
