@@ -13,6 +13,8 @@ const FLAG_Z: u32 = 0x8000_0000;
 const FLAG_M: u32 = 0x4000_0000;
 const FLAG_SRID: u32 = 0x2000_0000;
 const COLLECTION: u32 = 7;
+/// ISO adds this to the number of a type with Z.
+const ISO_Z: u32 = 1_000;
 /// The shortest geometry: byte order, type and a count.
 const GEOMETRY_BYTES_MIN: usize = 9;
 
@@ -46,16 +48,35 @@ pub fn read_hex(text: &[u8], limits: &Limits) -> Result<Delivered> {
     }
 }
 
+/// How the header of a geometry tells more than its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// By flags, as PostGIS does, with the coordinate system if there is one.
+    Extended(Option<u32>),
+    /// By the type's number, as ISO and GeoPackage do.
+    Iso,
+}
+
 /// Writes a shape as little-endian EWKB.
 pub fn write(shape: &Shape<f64>, srid: Option<u32>) -> Vec<u8> {
     let size = shape.positions.len() * 24 + (shape.paths.len() + shape.parts.len() + shape.members.len()) * 9 + 16;
-    let mut writer = Writer { bytes: Vec::with_capacity(size), has_z: shape.has_z, srid };
+    let mut bytes = Vec::with_capacity(size);
+    append(shape, Dialect::Extended(srid), false, &mut bytes);
+    bytes
+}
+
+/// Appends a shape in little-endian bytes. With `as_multi`, a point, line or polygon becomes a Multi… of one.
+pub fn append(shape: &Shape<f64>, dialect: Dialect, as_multi: bool, out: &mut Vec<u8>) {
+    let (z, srid) = match dialect {
+        Dialect::Extended(srid) => (FLAG_Z, srid),
+        Dialect::Iso => (ISO_Z, None),
+    };
+    let mut writer = Writer { bytes: out, has_z: shape.has_z, z: if shape.has_z { z } else { 0 }, srid };
     if shape.collection {
         writer.header(COLLECTION);
         writer.count(shape.members.len());
     }
-    shape.members().for_each(|member| writer.member(member));
-    writer.bytes
+    shape.members().for_each(|member| writer.member(member, as_multi && !shape.collection));
 }
 
 fn nibble(digit: u8) -> Option<u8> {
@@ -259,20 +280,21 @@ fn code(kind: Kind) -> u32 {
     }
 }
 
-struct Writer {
-    bytes: Vec<u8>,
+struct Writer<'a> {
+    bytes: &'a mut Vec<u8>,
     has_z: bool,
+    /// What tells of Z in a header.
+    z: u32,
     /// Still to be written, into the first header.
     srid: Option<u32>,
 }
 
-impl Writer {
+impl Writer<'_> {
     fn header(&mut self, code: u32) {
         let srid = self.srid.take();
-        let z = if self.has_z { FLAG_Z } else { 0 };
         let flag = if srid.is_some() { FLAG_SRID } else { 0 };
         self.bytes.push(1);
-        self.bytes.extend_from_slice(&(code | z | flag).to_le_bytes());
+        self.bytes.extend_from_slice(&((code + self.z) | flag).to_le_bytes());
         if let Some(srid) = srid {
             self.bytes.extend_from_slice(&srid.to_le_bytes());
         }
@@ -283,16 +305,14 @@ impl Writer {
         self.bytes.extend_from_slice(&(count as u32).to_le_bytes());
     }
 
-    fn member(&mut self, member: MemberRef<'_, f64>) {
-        self.header(code(member.kind));
+    fn member(&mut self, member: MemberRef<'_, f64>, as_multi: bool) {
         let kind = member.kind.part();
-        if member.kind.is_multi() {
+        if as_multi || member.kind.is_multi() {
+            self.header(code(member.kind.multi()));
             self.count(member.parts().len());
         }
         for part in member.parts() {
-            if member.kind.is_multi() {
-                self.header(code(kind));
-            }
+            self.header(code(kind));
             self.part(part, kind);
         }
     }

@@ -1,6 +1,6 @@
 //! Bytes as PostGIS and GEOS write them, and every way to be wrong.
 
-use super::{read_hex, write};
+use super::{Dialect, append, read_hex, write};
 use crate::{Code, Error, Limits, wkt};
 
 fn read(hex: &str) -> Result<String, Error> {
@@ -142,4 +142,37 @@ fn each_limit_has_its_code() {
         nested = format!("01 07000000 01000000 {nested}");
     }
     refused(&nested, Code::LimitDepth);
+}
+
+fn shape(text: &str) -> crate::Shape<f64> {
+    wkt::read(text.as_bytes(), &Limits::default()).unwrap().shape
+}
+
+#[test]
+fn extended_wkb_carries_its_system_and_is_read_back_as_it_was() {
+    for text in [
+        "POINT Z(1 2 3)",
+        "LINESTRING(1 2,-3 4)",
+        "MULTIPOLYGON(((0 0,4 0,4 4,0 0)),((9 9,10 9,10 10,9 9)))",
+        "GEOMETRYCOLLECTION(POINT(1 2),MULTIPOINT(3 4),LINESTRING(5 6,7 8))",
+    ] {
+        let mut bytes = Vec::new();
+        append(&shape(text), Dialect::Extended(Some(32633)), false, &mut bytes);
+        let read = super::read(&bytes, &Limits::default()).unwrap();
+        assert_eq!((read.shape, read.srid), (shape(text), Some(32633)), "{text}");
+    }
+}
+
+#[test]
+fn a_single_part_is_written_as_a_multi_of_one_where_that_is_asked() {
+    for (single, multi) in [
+        ("POINT(1 2)", "MULTIPOINT(1 2)"),
+        ("LINESTRING Z(1 2 3,4 5 6)", "MULTILINESTRING Z((1 2 3,4 5 6))"),
+        ("POLYGON((0 0,1 0,1 1,0 0))", "MULTIPOLYGON(((0 0,1 0,1 1,0 0)))"),
+        ("MULTIPOINT(1 2,3 4)", "MULTIPOINT(1 2,3 4)"),
+    ] {
+        let mut bytes = Vec::new();
+        append(&shape(single), Dialect::Extended(Some(4326)), true, &mut bytes);
+        assert_eq!(super::read(&bytes, &Limits::default()).unwrap().shape, shape(multi), "{single}");
+    }
 }

@@ -9,7 +9,6 @@ mod ndjson;
 mod postgis;
 mod thread;
 mod version;
-mod wkb;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};

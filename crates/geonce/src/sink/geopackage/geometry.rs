@@ -3,7 +3,7 @@
 //! Everything but a lone point carries its envelope, so that readers need not walk the coordinates. Reading is for the
 //! `ST_…` functions that the triggers of the R-tree call: bounds only, of whatever any program may have written.
 
-use crate::sink::wkb::{self, ISO_Z};
+use geonce_key::wkb::{self, Dialect};
 use geonce_key::{Kind, Shape};
 
 /// Least x, greatest x, least y, greatest y: the order of the envelope and of the R-tree's columns.
@@ -13,6 +13,8 @@ const LITTLE_ENDIAN: u8 = 1;
 const ENVELOPE_XY: u8 = 1 << 1;
 const EMPTY: u8 = 1 << 4;
 const HEADER_BYTES: usize = 8;
+/// ISO adds this to the number of a type with Z, and again for M.
+const ISO_Z: u32 = 1_000;
 /// How deep collections may be nested in what others wrote.
 const DEPTH_MAX: usize = 32;
 
@@ -44,7 +46,7 @@ pub(super) fn write(shape: &Shape<f64>, srs: u32, out: &mut Vec<u8>) -> Option<B
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
-    wkb::write_iso(shape, out);
+    wkb::append(shape, Dialect::Iso, false, out);
     Some(bounds)
 }
 

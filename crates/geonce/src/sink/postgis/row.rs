@@ -6,8 +6,8 @@ use crate::event::Cause;
 use crate::postgres::{Parameter, quoted};
 use crate::sink::Outgoing;
 use crate::sink::columns::{OTHER, Value};
-use crate::sink::wkb;
 use geonce_key::Encoding;
+use geonce_key::wkb::{self, Dialect};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ impl Row {
         if let Some(shape) = &outgoing.feature.geometry {
             let as_multi = layer.admits(shape)?;
             let mut bytes = Vec::with_capacity(64);
-            wkb::write_extended(shape, crs, as_multi, &mut bytes);
+            wkb::append(shape, Dialect::Extended(Some(crs)), as_multi, &mut bytes);
             geometry = Some(bytes);
         }
         let (mut cells, mut other) = (Vec::with_capacity(outgoing.feature.properties.len()), String::new());
