@@ -36,6 +36,8 @@ pub(crate) struct SourceSettings {
     /// The HTTP status of a fresh event.
     pub(crate) fresh_status: u16,
     pub(crate) ack_within: Duration,
+    /// Whether events are kept in a journal while the store is down; else senders are told to come back.
+    pub(crate) spills: bool,
     pub(crate) body_bytes_max: usize,
     /// How long the sender keeps trying, if that was said.
     pub(crate) redelivery: Option<Duration>,
@@ -74,6 +76,7 @@ impl Reading<'_> {
         if !(1..=BODY_BYTES_MAX).contains(&body) {
             return Err(self.refuse(&at("body_max"), &format!("a body has 1 to {BODY_BYTES_MAX} bytes")));
         }
+        let spills = source.on_store_down == Some(StoreDownWord::Spill);
         let redelivery = source.redelivery.map(|span| span.0);
         let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;
         let key_secret_shown = self.shown(&at("key_secret"));
@@ -89,6 +92,7 @@ impl Reading<'_> {
             sinks,
             fresh_status,
             ack_within,
+            spills,
             body_bytes_max: usize::try_from(body).unwrap_or(usize::MAX),
             redelivery,
             key_secret_shown,
@@ -103,8 +107,6 @@ impl Reading<'_> {
         self.not_yet(&at("cache"), source.cache.is_some(), "there is no cache")?;
         self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
         self.not_yet(&at("order"), source.order == Some(OrderWord::Entity), "events have no promised order")?;
-        let spill = source.on_store_down == Some(StoreDownWord::Spill);
-        self.not_yet(&at("on_store_down"), spill, "while the store is down, senders are told to come back")?;
         let preset = source.preset.as_deref().is_some_and(|preset| preset != "geojson");
         self.not_yet(&at("preset"), preset, "the only preset is \"geojson\"; see feature for envelopes")?;
         let repair = source.invalid == Some(InvalidWord::Repair);
