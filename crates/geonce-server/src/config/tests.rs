@@ -477,7 +477,10 @@ fn the_schema_is_fresh_and_every_setting_is_documented() {
     if std::env::var_os("GEONCE_BLESS").is_some() {
         std::fs::write(&file, &made).unwrap();
     }
-    assert!(std::fs::read_to_string(&file).unwrap_or_default() == made, "docs/geonce.schema.json is not fresh; run: make bless");
+    assert!(
+        std::fs::read_to_string(&file).unwrap_or_default() == made,
+        "docs/geonce.schema.json is not fresh; run: make bless"
+    );
     let documented =
         ["configuration.md", "policy.md"].map(|name| std::fs::read_to_string(root.join("docs").join(name)));
     let documented = documented.map(Result::unwrap).join("\n");
