@@ -6,7 +6,7 @@ use crate::error::{Error, Kind};
 use crate::event::State;
 use crate::store::conformance::{self, APPLIED, Bench, START, at};
 use crate::store::{
-    self, Access, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal,
+    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
     Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use std::path::Path;
@@ -46,8 +46,8 @@ impl Store for Switched {
         audit() -> Vec<String>;
     }
 
-    fn refuse(&self, refusals: Vec<Refusal>) {
-        self.inner.refuse(refusals);
+    fn count(&self, counted: Vec<Counted>) {
+        self.inner.count(counted);
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

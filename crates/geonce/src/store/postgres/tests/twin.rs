@@ -4,7 +4,7 @@ use super::given;
 use crate::event::{Class, Ids, Outcome, State, random};
 use crate::store::conformance::{at, cause, key};
 use crate::store::{
-    Access, Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal,
+    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
     Settlement, Store,
 };
 use bytes::Bytes;
@@ -132,7 +132,7 @@ impl Twins {
             }
             14 => {
                 for store in [one, two] {
-                    store.refuse(vec![Refusal { source: "survey".into(), code: "json_syntax".into() }]);
+                    store.count(vec![Counted::Refused { source: "survey".into(), code: "json_syntax".into() }]);
                     store.accept(Vec::new(), now).await.unwrap();
                 }
             }
