@@ -12,6 +12,9 @@ mod redis;
 pub mod spill;
 mod verdict;
 
+#[cfg(test)]
+pub(crate) use self::postgres::{open_given, tests::answer_alike};
+
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId, Outcome, State};

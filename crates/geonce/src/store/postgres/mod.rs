@@ -15,7 +15,7 @@ mod row;
 mod schema;
 mod select;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wake;
 mod work;
 
@@ -89,6 +89,12 @@ type Attempt<T> = std::result::Result<T, Trouble>;
 /// Opens the store at `url`.
 pub(super) fn open(url: &str, options: &Options, access: Access) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(Postgres::open(url, options, access, Time::Server)?))
+}
+
+/// A store in which the given time counts.
+#[cfg(test)]
+pub(crate) fn open_given(url: &str, options: &Options) -> Arc<dyn Store> {
+    Arc::new(Postgres::open(url, options, Access::Gateway, Time::Given).unwrap())
 }
 
 /// Whose clock counts.

@@ -90,7 +90,8 @@ impl Redis {
         // In braces, so that all keys are in one slot of a Cluster.
         let prefix = format!("{{{}}}", address.prefix);
         let ready = Arc::new(Notify::new());
-        let listen = Listen { channel: format!("{prefix}:ready"), heard: Arc::clone(&ready) };
+        let heard = Arc::clone(&ready);
+        let listen = Listen { channel: format!("{prefix}:ready"), heard: Arc::new(move |_| heard.notify_waiters()) };
         let fit_only = !options.accept_loss;
         let opened = Arc::new(AtomicBool::new(false));
         let running = Arc::clone(&opened);
