@@ -162,9 +162,9 @@ impl Shared {
     fn judge(&self, entry: Entry, event: &NewEvent, now: Timestamp, hits: &Counter) -> Option<Entry> {
         let answers = entry.answers(event, self.window, now);
         if answers {
-            hits.add(1)
+            hits.add(1);
         } else {
-            self.counters.differed.add(1)
+            self.counters.differed.add(1);
         }
         answers.then_some(entry)
     }

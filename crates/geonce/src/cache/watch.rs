@@ -98,8 +98,8 @@ async fn agree(shared: &Shared, lane: &Lane) -> Attempt<bool> {
     let link = &mut connection.link;
     let mut command = redis::cmd("MGET");
     command.arg(&epoch_name).arg(&last_name);
-    let read: std::result::Result<(Option<Vec<u8>>, Option<Vec<u8>>), _> = command.query_async(link).await;
-    let (epoch, last) = match read.map_err(Trouble::from) {
+    let read = command.query_async::<[Option<Vec<u8>>; 2]>(link).await;
+    let [epoch, last] = match read.map_err(Trouble::from) {
         Ok(read) => read,
         Err(trouble) => {
             lane.lost(&connection, &trouble).await;

@@ -29,7 +29,7 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         ($($check:path),+ $(,)?) => {
             $({
                 let bench = Bench::new(make(Options::default()).await);
-                $check(&bench).await;
+                Box::pin($check(&bench)).await;
                 bench.finish(stringify!($check)).await;
             })+
         };

@@ -98,10 +98,8 @@ async fn with_sentinels_the_new_primary_is_found() {
     let [first, second] = shared_by_two(&sentinels.url()).await;
     assert_eq!(sentinels.primary.say(&["WAIT", "1", "5000"]), "1");
     sentinels.primary.kill();
-    until("the gateway has noticed", || {
-        second.cached.condition().reachable == false || second.counts().breaker_opened > 0
-    })
-    .await;
+    until("the gateway has noticed", || !second.cached.condition().reachable || second.counts().breaker_opened > 0)
+        .await;
     until("the new primary is found", || second.cached.condition().reachable).await;
     let id = second.done(&["after the failover"]).await[0];
     let again = second.bench.accept_one(second.bench.event("after the failover", now()), now()).await;
