@@ -37,6 +37,8 @@ pub(crate) struct SourceSettings {
     pub(crate) fresh_status: u16,
     pub(crate) ack_within: Duration,
     pub(crate) body_bytes_max: usize,
+    /// Whether the cache is asked for its events.
+    pub(crate) cache: bool,
     /// How long the sender keeps trying, if that was said.
     pub(crate) redelivery: Option<Duration>,
     /// How a saved configuration refers to the policy's secret and files.
@@ -75,6 +77,7 @@ impl Reading<'_> {
             return Err(self.refuse(&at("body_max"), &format!("a body has 1 to {BODY_BYTES_MAX} bytes")));
         }
         let redelivery = source.redelivery.map(|span| span.0);
+        let cache = source.cache.unwrap_or(true);
         let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;
         let key_secret_shown = self.shown(&at("key_secret"));
         let beside = |file: &String| self.folder.join(file);
@@ -90,6 +93,7 @@ impl Reading<'_> {
             fresh_status,
             ack_within,
             body_bytes_max: usize::try_from(body).unwrap_or(usize::MAX),
+            cache,
             redelivery,
             key_secret_shown,
             schema,
@@ -100,7 +104,6 @@ impl Reading<'_> {
     /// Refuses what this release cannot do yet.
     fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
-        self.not_yet(&at("cache"), source.cache.is_some(), "there is no cache")?;
         self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
         self.not_yet(&at("order"), source.order == Some(OrderWord::Entity), "events have no promised order")?;
         let spill = source.on_store_down == Some(StoreDownWord::Spill);

@@ -26,7 +26,7 @@ use self::lookup::Lane;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, Kind, Result};
 use crate::event::EventId;
-use crate::redis::{Address, Connections, Finder, Listen};
+use crate::redis::{Address, Connections, Finder, Listen, is_prefix};
 use crate::store::{
     Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement, Status,
     Store, Swept, Verdict,
@@ -45,8 +45,8 @@ const CLUSTER_LANES: usize = 16;
 /// Counts that are brought to the store at once, should there be many.
 const COUNTS_MAX: usize = 4_096;
 
-/// How a cache is used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a cache is used. It is not shown as a whole: the address may hold a password.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `redis://…`, `rediss://…`, `redis+sentinel://…` or `redis+cluster://…`.
     pub url: String,
@@ -75,6 +75,17 @@ impl Settings {
             keys: 1_000_000,
             recent: 65_536,
             excluded: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a cache can be opened with them, as far as that is known without trying.
+    pub fn check(&self) -> Result<()> {
+        Address::parse(&self.url)?;
+        match &self.prefix {
+            Some(prefix) if !is_prefix(prefix) => {
+                Err(Error::new(Kind::Invalid, "a prefix is made of up to 64 letters, digits, and - _ . :"))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -120,6 +131,7 @@ struct Shared {
 
 /// Puts a cache before `store`. Redis need not be reachable: it is looked for in the background.
 pub fn open(store: Arc<dyn Store>, settings: &Settings, clock: Arc<dyn Clock>) -> Result<Arc<Cached>> {
+    settings.check()?;
     let address = Address::parse(&settings.url)?;
     let doing = format!("opening the cache {}", address.shown());
     let prefix = settings.prefix.clone().unwrap_or_else(|| address.prefix.clone());

@@ -7,7 +7,7 @@
 mod address;
 mod trouble;
 
-pub(crate) use self::address::{Address, Finder, Node};
+pub(crate) use self::address::{Address, Finder, Node, is_prefix};
 pub(crate) use self::trouble::{Tries, Trouble};
 
 use self::address::Credentials;
