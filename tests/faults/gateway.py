@@ -22,8 +22,15 @@ def free_port() -> int:
 class Gateway:
     """One data folder, one port, any number of lives. Logs go beside the data folder, never into it: it may be cut off."""
 
-    def __init__(self, binary: str, data: pathlib.Path, log: pathlib.Path, config: pathlib.Path | None = None):
-        self.binary, self.data, self.log, self.config = binary, data, log, config
+    def __init__(
+        self,
+        binary: str,
+        data: pathlib.Path,
+        log: pathlib.Path,
+        config: pathlib.Path | None = None,
+        instance: str = "gateway",
+    ):
+        self.binary, self.data, self.log, self.config, self.instance = binary, data, log, config, instance
         self.port = free_port()
         self.process = None
         self.started = 0.0
@@ -34,7 +41,8 @@ class Gateway:
             command += ["--config", str(self.config)]
         self.started = time.monotonic()
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+            named = {**os.environ, "GEONCE_INSTANCE": self.instance}
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=named)
         if wait:
             self.wait_ready()
 
@@ -63,6 +71,11 @@ class Gateway:
             raise OSError(str(error)) from error
         finally:
             connection.close()
+
+    def metric(self, name: str) -> int:
+        """The value of a metric, summed over what its labels begin with."""
+        lines = self.get("/metrics")[1].splitlines()
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith(name))
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None

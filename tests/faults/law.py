@@ -60,19 +60,35 @@ def query(file: pathlib.Path, sql: str) -> list[tuple]:
         return connection.execute(sql).fetchall()
 
 
-def rows_at_sink(gateway) -> int:
-    try:
-        return query(gateway.data / "features.gpkg", "SELECT count(*) FROM features")[0][0]
-    except sqlite3.OperationalError:
-        # The layer is made with its first row.
-        return 0
+class GeoPackage:
+    """The layer of a gateway without a configuration, and its embedded store."""
+
+    def __init__(self, data: pathlib.Path):
+        self.data, self.file = data, data / "features.gpkg"
+
+    def count(self) -> int:
+        try:
+            return query(self.file, "SELECT count(*) FROM features")[0][0]
+        except sqlite3.OperationalError:
+            # The layer is made with its first row.
+            return 0
+
+    def rows(self) -> list[tuple[str, str, int]]:
+        return query(self.file, "SELECT geonce_key, geonce_event, n FROM features")
+
+    def proofs(self) -> int:
+        return query(self.file, "SELECT count(*) FROM gpkg_geonce_applied")[0][0]
+
+    def damage(self) -> list[str]:
+        files = (self.data / "geonce.db", self.file)
+        return [f"{file.name} is not whole" for file in files if not (file.exists() and whole(file))]
 
 
-def drain(gateway, rows: int, seconds: float = 20) -> None:
+def drain(layer, rows: int, seconds: float = 20) -> None:
     """Waits until the sink has this many rows; gives up when it has stood still for `seconds`."""
     moved, before = time.monotonic(), -1
     while time.monotonic() < moved + seconds:
-        now = rows_at_sink(gateway)
+        now = layer.count()
         if now >= rows:
             return
         if now != before:
@@ -85,20 +101,32 @@ def whole(file: pathlib.Path) -> bool:
     return query(file, "PRAGMA integrity_check") == [("ok",)]
 
 
-def hold(result: Result, gateway, traffic, dead_allowed: int = 0) -> None:
-    """Stops the gateway and holds the law against its files."""
-    drain(gateway, len(traffic.acknowledged) + len(traffic.others), seconds=3 if dead_allowed else 20)
-    code = gateway.stop()
-    result.require(code == 0, f"the gateway stopped with {code}")
+def settle(gateway, seconds: float = 20) -> None:
+    """Waits until nothing waits: what is at the sink may still have to be noted in the store."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and gateway.ledger()[1].get("waiting", 1):
+        time.sleep(DRAIN_PAUSE_SECONDS)
+
+
+def hold(result: Result, gateways, traffic, dead_allowed: int = 0, layer=None) -> None:
+    """Stops the gateways and holds the law against what they leave behind."""
+    gateways = gateways if isinstance(gateways, list) else [gateways]
+    layer = layer or GeoPackage(gateways[0].data)
+    drain(layer, len(traffic.acknowledged) + len(traffic.others), seconds=3 if dead_allowed else 20)
+    if len(gateways) > 1:
+        settle(gateways[0])
+    for gateway in gateways:
+        code = gateway.stop()
+        result.require(code == 0, f"{gateway.instance} stopped with {code}")
     result.sent, result.acked = traffic.deliveries, len(traffic.acknowledged)
     result.p99 = percentile_99(traffic.latencies)
-    sums, books = gateway.ledger()
+    sums, books = gateways[0].ledger()
     result.require(sums, f"doctor: the books do not sum: {books}")
     result.dead, waiting = books.get("dead", 0), books.get("waiting", 0)
     result.require(result.dead <= dead_allowed, f"{result.dead} events are dead")
     result.require(waiting == 0, f"{waiting} events still wait")
     try:
-        rows = query(gateway.data / "features.gpkg", "SELECT geonce_key, geonce_event, n FROM features")
+        rows = layer.rows()
     except sqlite3.OperationalError as error:
         result.violations.append(f"the layer cannot be read: {error}")
         rows = []
@@ -109,24 +137,24 @@ def hold(result: Result, gateway, traffic, dead_allowed: int = 0) -> None:
     result.lost = max(0, len(missing) - result.dead - waiting)
     result.dup = max(len(rows) - len({key for key, _, _ in rows}), len(ours) - len(numbers))
     strange = [row for row in ours if row[2] not in range(traffic.numbers)]
-    renamed = [row for row in ours if traffic.acknowledged.get(row[2], row[1]) != row[1]]
+    renamed = [row for row in ours if row[1] not in traffic.names.get(row[2], {row[1]})]
     result.phantom = len(strange) + len(renamed)
     if rows:
-        proofs = query(gateway.data / "features.gpkg", "SELECT count(*) FROM gpkg_geonce_applied")[0][0]
+        proofs = layer.proofs()
         result.require(proofs == len(rows), f"{proofs} proofs for {len(rows)} rows")
-    for file in (gateway.data / "geonce.db", gateway.data / "features.gpkg"):
-        result.require(file.exists() and whole(file), f"{file.name} is not whole")
+    result.violations += layer.damage()
     result.violations += traffic.wrong
 
 
-def trial(result: Result, gateway, traffic, scenario, dead_allowed: int = 0) -> None:
-    """Runs a scenario against a gateway and holds the law against what it leaves behind."""
+def trial(result: Result, gateways, traffic, scenario, dead_allowed: int = 0, layer=None) -> None:
+    """Runs a scenario against gateways and holds the law against what they leave behind."""
     start = time.monotonic()
     try:
         asyncio.run(scenario)
-        hold(result, gateway, traffic, dead_allowed)
+        hold(result, gateways, traffic, dead_allowed, layer)
     finally:
-        gateway.kill()
+        for gateway in gateways if isinstance(gateways, list) else [gateways]:
+            gateway.kill()
     result.seconds = time.monotonic() - start
 
 

@@ -261,7 +261,7 @@ async def poison(traffic: Traffic, bodies: list, statuses: dict[int, int]) -> No
     while bodies and len(traffic.wrong) < WRONG_MAX:
         body, headers = bodies.pop()
         try:
-            connection = connection or await Connection.open(traffic.port)
+            connection = connection or await Connection.open(traffic.ports[0])
             answer = await connection.post(body, **headers)
         except BROKEN as error:
             traffic.wrong.append(f"no answer ({type(error).__name__}) to {body[:80]!r} {headers}")

@@ -17,7 +17,7 @@ GROUPS = 10
 
 
 async def group(traffic: Traffic, numbers: range) -> None:
-    connections = [await Connection.open(traffic.port) for _ in range(COPIES)]
+    connections = [await Connection.open(traffic.ports[copy % len(traffic.ports)]) for copy in range(COPIES)]
     for number in numbers:
         start = time.monotonic()
         for copy, connection in enumerate(connections):

@@ -1,6 +1,6 @@
 """Runs fault tests against a built gateway, one line each.
 
-    python tests/faults/run.py [kill power full race poison slow receiver] [--binary PATH] [--seed N]
+    python tests/faults/run.py [kill power full race poison slow receiver kill_shared network commit race_shared freeze journal] [--binary PATH] [--seed N]
 
 Each takes at most a minute. `power` and `full` mount small disks and need root and loop devices: where there are none they
 fail, unless GEONCE_LEAVE_OUT_DISK_FAULTS=1 allows to leave them out. A seed repeats a run as far as the clock allows.
@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 TESTS = ["kill", "power", "full", "race", "poison", "slow", "receiver"]
+TESTS += ["kill_shared", "network", "commit", "race_shared", "freeze", "journal"]
 SECONDS_MAX = 120
 TIDY_SECONDS_MAX = 20
 

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::show::{self, Page, Style};
 use crate::tool::{self, Tool};
 use geonce::clock::Timestamp;
+use geonce::error::Kind;
 use geonce::sink::Mode;
 use geonce_key::explain::{Side, explain};
 use geonce_key::policy::Identity;
@@ -74,7 +75,7 @@ fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     let summary = format!("configuration: {from}, {sources} source(s), {sinks} sink(s)");
     let mut findings = vec![Finding::good("config", summary)];
     findings.extend(warnings(settings, show::now()));
-    findings.push(store(settings));
+    findings.extend(store(settings));
     let runtime = tool::runtime()?;
     for (name, sink) in &settings.sinks {
         findings.push(runtime.block_on(check_sink(name, sink, &settings.data)));
@@ -154,10 +155,10 @@ fn moving(name: &str, source: &config::SourceSettings, settings: &Settings) -> O
 }
 
 /// Whether the store can be opened, or made.
-fn store(settings: &Settings) -> Finding {
+fn store(settings: &Settings) -> Vec<Finding> {
     let url = &settings.store.url;
     if let Some(file) = tool::missing_file(url, &settings.data) {
-        return creatable("store", &file);
+        return vec![creatable("store", &file)];
     }
     let place = Place { file: None, data: settings.data.clone(), store: settings.store.clone() };
     let status = Tool::at(place).and_then(|tool| {
@@ -166,8 +167,18 @@ fn store(settings: &Settings) -> Finding {
         Ok(status)
     });
     match status {
-        Ok(status) => Finding::good("store", format!("store: {url}, {} keys", show::count(status.keys))),
-        Err(failure) => Finding::problem(&failure.within("store")),
+        Ok(status) => {
+            let good = Finding::good("store", format!("store: {url}, {} keys", show::count(status.keys)));
+            let risk = |why: &String| {
+                let message = format!("store: acknowledged events may be lost: {why}");
+                Finding::warning("store_risk", message, "set the server right; store.accept_loss accepted this")
+            };
+            [good].into_iter().chain(status.risks.iter().map(risk)).collect()
+        }
+        Err(failure) if failure.code() == Kind::Missing.as_str() => {
+            vec![Finding::good("store", format!("store: {url} answers; a store will be made there"))]
+        }
+        Err(failure) => vec![Finding::problem(&failure.within("store"))],
     }
 }
 

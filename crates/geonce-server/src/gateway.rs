@@ -2,16 +2,19 @@
 //!
 //! Workers have a thread of their own: decoding a large batch must not hold up an acknowledgement.
 
-use crate::config::{Settings, SinkSettings, SourceSettings, VerifySettings};
+use crate::config::{Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Parts, Route, logs};
 use geonce::cache::{self, Cached};
 use geonce::clock::{Clock, SystemClock};
 use geonce::delivery::{self, Delivery, Destination, Observer, WORKERS};
+use geonce::error::Kind;
 use geonce::intake::{Intake, Source};
 use geonce::sink;
+use geonce::store::spill::{self, Journal};
 use geonce::store::{self, Access, Store};
+use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +27,16 @@ use tokio::sync::watch;
 /// How long workers may take to finish what is in their hands.
 const WORKERS_STOP_WITHIN: Duration = Duration::from_secs(20);
 
+/// How long a sink may take to answer at the start: nobody is acknowledged meanwhile.
+const SINK_CHECK_MAX: Duration = Duration::from_secs(3);
+
 /// How often the store is swept, and how much of it at a time.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_EVENTS_MAX: usize = 2_000;
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(settings: &Settings) -> Outcome {
-    logs::start(settings.log);
+    logs::start(settings.log, &settings.instance);
     for notice in &settings.notices {
         tell(notice);
     }
@@ -42,7 +48,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let store = store::open(&settings.store.url, &settings.store.options, Access::Gateway, &settings.data)?;
+    let store = open_store(settings, &runtime, &clock)?;
     let cached = cached(settings, &store, &clock)?;
     let store: Arc<dyn Store> = cached.as_ref().map_or(store, |cached| Arc::clone(cached) as Arc<dyn Store>);
     let metrics = Metrics::new(settings.sources.keys().map(String::as_str), settings.sinks.keys().map(String::as_str));
@@ -67,6 +73,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
         policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
+        lease: settings.store.lease,
         observer: metrics,
         pressure,
     });
@@ -112,13 +119,35 @@ fn create_folder(folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|error| Failure::io(&folder.display().to_string(), &error))
 }
 
+/// The journal's file, in the data folder.
+pub(crate) const JOURNAL: &str = "spill.db";
+
+/// Opens the store; with a journal before it, if a source goes on while the store is down, or did when the gateway last
+/// ran: what was kept then is brought now.
+fn open_store(settings: &Settings, runtime: &Runtime, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Store>, Failure> {
+    let StoreSettings { url, options, spill_bytes_max, .. } = settings.store.clone();
+    let data = settings.data.clone();
+    let file = data.join(JOURNAL);
+    let sources: HashSet<Arc<str>> =
+        settings.sources.iter().filter(|(_, source)| source.spills).map(|(name, _)| Arc::from(name.as_str())).collect();
+    let open = move || store::open(&url, &options, Access::Gateway, &data);
+    if sources.is_empty() && !file.exists() {
+        return Ok(open()?);
+    }
+    let _inside = runtime.enter();
+    let journal = Journal { file: &file, bytes_max: spill_bytes_max, sources };
+    Ok(spill::open(Arc::new(open), journal, Arc::clone(clock))?)
+}
+
 /// Opens every sink. One that cannot be reached is tried again later; one that can never work ends the start.
 fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destination>>, Failure> {
     let mut destinations = Vec::new();
     for (name, settings_of_sink) in &settings.sinks {
         let SinkSettings { url, options, entity, retry, .. } = settings_of_sink;
         let sink = sink::open(name, url, options, &settings.data)?;
-        match runtime.block_on(sink.check()) {
+        let checked = runtime.block_on(async { tokio::time::timeout(SINK_CHECK_MAX, sink.check()).await });
+        let silent = |_| Err(geonce::Error::new(Kind::Unavailable, format!("the sink {name} does not answer")));
+        match checked.unwrap_or_else(silent) {
             Ok(notices) => notices.iter().for_each(|notice| tracing::info!(sink = name, "{notice}")),
             Err(error) if error.is_transient() => {
                 tracing::warn!(sink = name, %error, "the sink cannot be reached; its events wait");

@@ -15,6 +15,8 @@ pub enum Kind {
     Resource,
     /// It refuses us: credentials or rights.
     Permission,
+    /// There is none yet: a gateway makes it.
+    Missing,
     /// What it holds cannot be what was written.
     Corrupt,
     /// It was written by a newer release, or is something else altogether.
@@ -32,6 +34,7 @@ impl Kind {
             Kind::Unavailable => "unavailable",
             Kind::Resource => "resource",
             Kind::Permission => "permission",
+            Kind::Missing => "missing",
             Kind::Corrupt => "corrupt",
             Kind::Incompatible => "incompatible",
             Kind::Invalid => "invalid",

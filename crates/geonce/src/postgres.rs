@@ -3,6 +3,7 @@
 //! Everything works through pgbouncer in transaction mode: statements are unnamed ([`Session::query`]), and settings last
 //! for one transaction. A transaction is repeated where that cannot do harm: see [`Tries`].
 
+mod silence;
 mod trouble;
 
 pub(crate) use trouble::{Tries, Trouble};
@@ -10,6 +11,7 @@ pub(crate) use trouble::{Tries, Trouble};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
+use silence::Asker;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +30,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long the server works on one statement before it gives up; also how long a transaction may wait for a lock.
 const STATEMENT_MILLIS_MAX: u64 = 10_000;
-/// How long a statement or commit may go unanswered before the connection counts as lost.
+/// How long beginning a transaction may take: it waits for nobody.
+const BEGIN_MAX: Duration = Duration::from_secs(3);
+/// How long a statement or commit may go unanswered before the connection counts as lost, whatever the server says.
 const SILENCE_MAX: Duration = Duration::from_secs(12);
 /// How long a transaction may stand idle before the server ends it: a gateway that froze must not hold up the others.
 const IDLE_MILLIS_MAX: u64 = 15_000;
@@ -162,6 +166,7 @@ fn without_password(url: &str) -> String {
 #[derive(Clone)]
 pub(crate) struct Pool {
     inner: deadpool_postgres::Pool,
+    asker: Arc<Asker>,
     shown: Arc<str>,
     /// What every transaction sets for itself.
     settings: Arc<str>,
@@ -172,6 +177,7 @@ impl Pool {
     pub(crate) fn new(address: &Address, connections_max: usize) -> Result<Pool> {
         let doing = || format!("connecting to {}", address.shown);
         let tls = tls(address.root.as_deref()).map_err(|why| Error::new(Kind::Invalid, doing()).because(why))?;
+        let asker = Arc::new(Asker::new(address.config.clone(), tls.clone()));
         let manager = Manager::from_config(
             address.config.clone(),
             tls,
@@ -185,7 +191,7 @@ impl Pool {
             .recycle_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
-        Ok(Pool { inner, shown: address.shown.as_str().into(), settings: settings().into() })
+        Ok(Pool { inner, asker, shown: address.shown.as_str().into(), settings: settings().into() })
     }
 
     /// The same connections, whose transactions look for tables in `schema`.
@@ -206,7 +212,13 @@ impl Pool {
             PoolError::Timeout(_) => Trouble::silent(format!("{} did not answer in time", self.shown)),
             other => Trouble::silent(other.to_string()),
         })?;
-        Ok(Session { object: Some(object), open: AtomicBool::new(false), began: Timestamp::default() })
+        Ok(Session {
+            object: Some(object),
+            open: AtomicBool::new(false),
+            began: Timestamp::default(),
+            process: None,
+            asker: Arc::clone(&self.asker),
+        })
     }
 
     /// A connection with a transaction begun on it.
@@ -224,14 +236,18 @@ impl Pool {
         let mut session = self.session().await?;
         *session.open.get_mut() = true;
         // One round trip for all of it, the server's clock included.
-        let text = format!("{begin}; SELECT {}, {CLOCK}", self.settings);
-        let answers = heard(session.client()?.simple_query(&text)).await?;
-        let now = answers.iter().find_map(|answer| match answer {
-            SimpleQueryMessage::Row(row) => row.get(row.len().checked_sub(1)?)?.parse().ok(),
-            _ => None,
-        });
+        let text = format!("{begin}; SELECT {}, pg_backend_pid(), {CLOCK}", self.settings);
+        let answers = heard(BEGIN_MAX, session.client()?.simple_query(&text)).await?;
+        let last = |place: usize| {
+            answers.iter().find_map(|answer| match answer {
+                SimpleQueryMessage::Row(row) => row.get(row.len().checked_sub(place)?),
+                _ => None,
+            })
+        };
         let unreadable = || Error::new(Kind::Incompatible, "reading the server's clock");
-        session.began = Timestamp::from_millis(now.ok_or_else(unreadable)?);
+        let now = last(1).and_then(|now| now.parse().ok()).ok_or_else(unreadable)?;
+        session.process = last(2).and_then(|process| process.parse().ok());
+        session.began = Timestamp::from_millis(now);
         Ok(session)
     }
 
@@ -278,6 +294,9 @@ pub(crate) struct Session {
     open: AtomicBool,
     /// The server's time when the transaction began.
     pub(crate) began: Timestamp,
+    /// The server's process for it; behind a pooler, until the transaction ends.
+    process: Option<i32>,
+    asker: Arc<Asker>,
 }
 
 /// A parameter and its type.
@@ -294,21 +313,33 @@ impl Session {
         text: &str,
         parameters: &[Parameter<'_>],
     ) -> std::result::Result<Vec<Row>, Trouble> {
-        self.note(heard(self.client()?.query_typed(text, parameters)).await)
+        self.heard(self.client()?.query_typed(text, parameters)).await
     }
 
     /// Runs a statement; how many rows it concerned.
     pub(crate) async fn execute(&self, text: &str, parameters: &[Parameter<'_>]) -> std::result::Result<u64, Trouble> {
-        self.note(heard(self.client()?.execute_typed(text, parameters)).await)
+        self.heard(self.client()?.execute_typed(text, parameters)).await
     }
 
     /// Runs statements without parameters.
     pub(crate) async fn batch(&self, text: &str) -> std::result::Result<(), Trouble> {
-        self.note(heard(self.client()?.batch_execute(text)).await)
+        self.heard(self.client()?.batch_execute(text)).await
     }
 
-    /// A connection whose answer did not come is not given back: the next one would read it.
-    fn note<T>(&self, answer: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
+    /// The answer, or that it will not come. A connection whose answer did not come is not given back: the next one would
+    /// read it.
+    async fn heard<T>(
+        &self,
+        answer: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
+    ) -> std::result::Result<T, Trouble> {
+        let answer = match self.process {
+            None => heard(SILENCE_MAX, answer).await,
+            Some(process) => tokio::select! {
+                biased;
+                answer = heard(SILENCE_MAX, answer) => answer,
+                () = self.asker.lost(process) => Err(Trouble::silent("the answer was lost on the way")),
+            },
+        };
         if matches!(answer, Err(Trouble::Silent(_))) {
             self.open.store(true, Ordering::Relaxed);
         }
@@ -343,9 +374,10 @@ impl Drop for Session {
 }
 
 async fn heard<T>(
+    max: Duration,
     answer: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
 ) -> std::result::Result<T, Trouble> {
-    match tokio::time::timeout(SILENCE_MAX, answer).await {
+    match tokio::time::timeout(max, answer).await {
         Ok(answer) => answer.map_err(Trouble::from),
         Err(_) => Err(Trouble::silent("the server did not answer")),
     }

@@ -38,7 +38,8 @@ pub(super) struct File {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Store {
-    /// `sqlite:FILE`, relative to the data folder [default: sqlite:geonce.db].
+    /// `sqlite:FILE`, relative to the data folder, `postgresql://…`, `redis://…`, `rediss://…`, `redis+sentinel://…` or
+    /// `redis+cluster://…` [default: sqlite:geonce.db].
     pub(super) url: Option<String>,
     /// How long the key of a done event is remembered [default: 7d].
     pub(super) window: Option<Span>,
@@ -46,8 +47,12 @@ pub(super) struct Store {
     pub(super) dead_retention: Option<Span>,
     /// Whether payloads are kept once their event is done; explain needs them [default: true].
     pub(super) keep_payload: Option<bool>,
-    /// The sentence that accepts a store that cannot promise durability. The embedded store needs none.
+    /// The sentence that accepts a server that may lose what it has acknowledged: `acknowledged events may be lost`.
     pub(super) accept_loss: Option<String>,
+    /// How long what a gateway holds is its own: after a crash it is delivered by another one, or after the restart [default: 1m].
+    pub(super) lease: Option<Span>,
+    /// What the journal may use that keeps events while the store is down [default: 1GB].
+    pub(super) spill_max: Option<Size>,
 }
 
 /// A cache before the store.
@@ -122,7 +127,8 @@ pub(super) struct Source {
     pub(super) body_max: Option<Size>,
     /// Whether the cache is asked for its events [default: true].
     pub(super) cache: Option<bool>,
-    /// What happens while the store does not answer [default: refuse].
+    /// What happens while the store does not answer: senders are told to come back, or events are kept in a journal on
+    /// this machine [default: refuse].
     pub(super) on_store_down: Option<StoreDownWord>,
     #[schemars(skip)]
     pub(super) near: NotYet,
@@ -290,12 +296,10 @@ word! { ModeWord { Append, Upsert } }
 
 /// What a transaction sees of others beside it.
 #[derive(Clone, Copy, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum IsolationWord {
-    #[serde(rename = "read committed")]
     ReadCommitted,
-    #[serde(rename = "repeatable read")]
     RepeatableRead,
-    #[serde(rename = "serializable")]
     Serializable,
 }
 
@@ -340,7 +344,7 @@ pub(super) struct Sink {
     pub(super) timeout: Option<Span>,
     /// When a failed write is tried again, and until when.
     pub(super) retry: Option<Retry>,
-    /// PostGIS: what a transaction sees of others beside it [default: read committed].
+    /// PostGIS: what a transaction sees of others beside it [default: read-committed].
     pub(super) isolation: Option<IsolationWord>,
     #[schemars(skip)]
     pub(super) applied_retention: NotYet,

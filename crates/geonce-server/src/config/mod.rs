@@ -11,6 +11,7 @@ mod limits;
 mod save;
 mod sink;
 mod source;
+mod store;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -19,7 +20,6 @@ mod verify;
 use crate::failure::Failure;
 use file::{File, IdentityField};
 use geonce::sink::Mode;
-use geonce::store;
 use geonce_key::policy::{Field, Identity};
 use geonce_key::{Pointer, Policy};
 use layers::{Layers, Places, nearest};
@@ -35,6 +35,8 @@ pub(crate) use layers::Environment;
 pub(crate) use limits::{LimitsSettings, LogFormat, LogSettings};
 pub(crate) use sink::SinkSettings;
 pub(crate) use source::SourceSettings;
+pub(crate) use store::StoreSettings;
+use url::Url;
 pub(crate) use verify::VerifySettings;
 
 /// The file that is looked for where none is named.
@@ -76,6 +78,8 @@ pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     /// Where the gateway listens.
     pub(crate) listen: SocketAddr,
+    /// What this gateway is called among several.
+    pub(crate) instance: String,
     pub(crate) store: StoreSettings,
     /// What is before the store, if there is something.
     pub(crate) cache: Option<CacheSettings>,
@@ -98,11 +102,13 @@ pub(crate) struct Place {
     pub(crate) store: StoreSettings,
 }
 
-/// Where events are kept.
-#[derive(Clone, Debug)]
-pub(crate) struct StoreSettings {
-    pub(crate) url: String,
-    pub(crate) options: store::Options,
+impl Place {
+    /// The journal beside the store.
+    pub(crate) fn journal(&self) -> Place {
+        let store =
+            StoreSettings { url: Url::new(format!("sqlite:{}", crate::gateway::JOURNAL)), ..self.store.clone() };
+        Place { store, ..self.clone() }
+    }
 }
 
 /// Payloads that `check` compares.
@@ -150,6 +156,7 @@ fn load_in(overrides: &Overrides, environment: &Environment, current: &Path) -> 
         (None, None) => LISTEN,
     };
     let mut settings = reading.settings(layers.file, overrides, data_folder(overrides, environment), listen)?;
+    settings.instance = instance(environment)?;
     if file.is_none() && !listen.ip().is_loopback() {
         return Err(Failure::new("config_listen", format!("{listen} is open to others, and nothing is configured"))
             .hint(format!("write a {FILE} that says who may send; without one geonce listens on this machine only")));
@@ -172,6 +179,31 @@ fn layers_of(
     };
     let layers = layers::read(&name, &text, environment, needed)?;
     Ok((file, layers))
+}
+
+/// What `GEONCE_INSTANCE` calls this gateway; else the machine's name and the process's number.
+fn instance(environment: &Environment) -> Result<String, Failure> {
+    match environment.get("GEONCE_INSTANCE") {
+        Some(name) if is_name(name) => Ok(name.to_owned()),
+        Some(name) => Err(Failure::new("config_environment", format!("GEONCE_INSTANCE: {name:?}: {}", name_rule()))),
+        None => {
+            let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            let machine: String =
+                machine.trim().chars().filter(char::is_ascii_alphanumeric).take(NAME_BYTES_MAX / 2).collect();
+            let machine = if machine.is_empty() { "gateway" } else { &machine };
+            Ok(format!("{machine}-{}", std::process::id()))
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let letters = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let starts = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    starts && name.len() <= NAME_BYTES_MAX && name.bytes().all(letters)
+}
+
+fn name_rule() -> String {
+    format!("a name has 1 to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'")
 }
 
 fn data_folder(overrides: &Overrides, environment: &Environment) -> PathBuf {
@@ -290,38 +322,15 @@ impl Reading<'_> {
         if cache.is_none() && sources.values().any(|source: &SourceSettings| !source.cache) {
             notices.push("cache = false has no effect: there is no [cache]".to_owned());
         }
+        let instance = String::new();
         let mut settings =
-            Settings { file: None, data, listen, store, cache, sources, sinks, limits, log, tests, notices };
+            Settings { file: None, data, listen, instance, store, cache, sources, sinks, limits, log, tests, notices };
         self.bodies_fit(&settings)?;
         self.sinks_exist(&settings)?;
         self.scopes_share_sinks(&settings)?;
         self.upsert(&mut settings)?;
+        self.spilling(&settings)?;
         Ok(settings)
-    }
-
-    fn store(&self, store: file::Store, overrides: &Overrides) -> Result<StoreSettings, Failure> {
-        let url = overrides.store.clone().or(store.url).unwrap_or_else(|| "sqlite:geonce.db".to_owned());
-        match url.split_once(':') {
-            Some(("sqlite", file)) if !file.is_empty() => {}
-            Some(("postgresql" | "postgres" | "redis" | "rediss" | "redis+cluster" | "redis+sentinel", _)) => {
-                self.not_yet("store.url", true, "the store is sqlite:FILE")?;
-            }
-            _ => return Err(self.refuse("store.url", "this is no store").hint("sqlite:geonce.db")),
-        }
-        let lossy = store.accept_loss.is_some_and(|sentence| !sentence.is_empty());
-        self.not_yet(
-            "store.accept_loss",
-            lossy,
-            "the embedded store keeps its promise, so there is no loss to accept",
-        )?;
-        let base = store::Options::default();
-        let options = store::Options {
-            window: self.longer_than_zero(store.window, base.window, "store.window")?,
-            dead_retention: self.longer_than_zero(store.dead_retention, base.dead_retention, "store.dead_retention")?,
-            keep_payload: store.keep_payload.unwrap_or(base.keep_payload),
-            accept_loss: lossy,
-        };
-        Ok(StoreSettings { url, options })
     }
 
     fn sinks(
@@ -343,13 +352,10 @@ impl Reading<'_> {
 
     /// Names of sources and sinks are parts of addresses, of metrics and of layers.
     fn name(&self, section: &str, name: &str) -> Result<(), Failure> {
-        let letters = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        let starts = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
-        if starts && name.len() <= NAME_BYTES_MAX && name.bytes().all(letters) {
+        if is_name(name) {
             return Ok(());
         }
-        let message = format!("a name has 1 to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'");
-        Err(self.refuse(&format!("{section}.{name}"), &message))
+        Err(self.refuse(&format!("{section}.{name}"), &name_rule()))
     }
 
     fn bodies_fit(&self, settings: &Settings) -> Result<(), Failure> {

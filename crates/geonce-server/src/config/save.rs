@@ -2,6 +2,7 @@
 
 use super::human::{Size, Span};
 use super::source::ARRIVAL;
+use super::store::ACCEPT_LOSS;
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
 use super::{CacheSettings, HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
 use geonce::intake::{Identify, Invalid};
@@ -23,10 +24,13 @@ impl Settings {
         }
         _ = writeln!(out, "# Flags: --listen {} --data {}", self.listen, self.data.display());
         let store = [
-            ("url", text(&self.store.url)),
+            ("url", text(&self.store.url.to_string())),
             ("window", span(self.store.options.window)),
             ("dead_retention", span(self.store.options.dead_retention)),
             ("keep_payload", self.store.options.keep_payload.into()),
+            ("accept_loss", text(if self.store.options.accept_loss { ACCEPT_LOSS } else { "" })),
+            ("lease", span(self.store.lease)),
+            ("spill_max", text(&Size(self.store.spill_bytes_max).to_string())),
         ];
         section(&mut out, "[store]", store);
         if let Some(cache) = &self.cache {
@@ -158,6 +162,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
         ("ack_within", span(source.ack_within)),
         ("body_max", size(source.body_bytes_max)),
         ("cache", source.cache.into()),
+        ("on_store_down", text(if source.spills { "spill" } else { "refuse" })),
     ]);
     all.extend(source.redelivery.map(|redelivery| ("redelivery", span(redelivery))));
     all.extend(source.previous.as_deref().map(|previous| ("previous", path(previous))));
@@ -239,7 +244,7 @@ fn sink_settings(name: &str, sink: &SinkSettings) -> Vec<(&'static str, Value)> 
     ];
     let is_database = sink.url.starts_with("postgres");
     if is_database {
-        all.push(("isolation", text(options.isolation.as_str())));
+        all.push(("isolation", text(&options.isolation.as_str().replace(' ', "-"))));
     }
     // Only what has layers is told which.
     let layer = options.layer.as_deref().or((is_database || sink.url.starts_with("gpkg:")).then_some(name));

@@ -36,6 +36,8 @@ pub(crate) struct SourceSettings {
     /// The HTTP status of a fresh event.
     pub(crate) fresh_status: u16,
     pub(crate) ack_within: Duration,
+    /// Whether events are kept in a journal while the store is down; else senders are told to come back.
+    pub(crate) spills: bool,
     pub(crate) body_bytes_max: usize,
     /// Whether the cache is asked for its events.
     pub(crate) cache: bool,
@@ -76,6 +78,7 @@ impl Reading<'_> {
         if !(1..=BODY_BYTES_MAX).contains(&body) {
             return Err(self.refuse(&at("body_max"), &format!("a body has 1 to {BODY_BYTES_MAX} bytes")));
         }
+        let spills = source.on_store_down == Some(StoreDownWord::Spill);
         let redelivery = source.redelivery.map(|span| span.0);
         let cache = source.cache.unwrap_or(true);
         let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;
@@ -92,6 +95,7 @@ impl Reading<'_> {
             sinks,
             fresh_status,
             ack_within,
+            spills,
             body_bytes_max: usize::try_from(body).unwrap_or(usize::MAX),
             cache,
             redelivery,
@@ -106,8 +110,6 @@ impl Reading<'_> {
         let at = |setting: &str| format!("source.{name}.{setting}");
         self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
         self.not_yet(&at("order"), source.order == Some(OrderWord::Entity), "events have no promised order")?;
-        let spill = source.on_store_down == Some(StoreDownWord::Spill);
-        self.not_yet(&at("on_store_down"), spill, "while the store is down, senders are told to come back")?;
         let preset = source.preset.as_deref().is_some_and(|preset| preset != "geojson");
         self.not_yet(&at("preset"), preset, "the only preset is \"geojson\"; see feature for envelopes")?;
         let repair = source.invalid == Some(InvalidWord::Repair);

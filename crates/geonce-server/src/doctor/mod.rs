@@ -6,6 +6,7 @@ mod reconcile;
 use crate::arguments::DoctorArguments;
 use crate::config::{self, Place, Settings};
 use crate::failure::{Failure, Outcome};
+use crate::gateway;
 use crate::show::{self, Page, Style, count, escaped};
 use crate::tool::{self, Tool};
 use geonce::store::{Ledger, Status};
@@ -32,10 +33,16 @@ impl Finding {
 /// Runs the command; the answer is yes if nothing is wrong.
 pub(crate) fn run(arguments: &DoctorArguments) -> Outcome {
     let settings = config::load(&arguments.place.overrides())?;
-    let tool =
-        Tool::at(Place { file: settings.file.clone(), data: settings.data.clone(), store: settings.store.clone() })?;
+    let place = Place { file: settings.file.clone(), data: settings.data.clone(), store: settings.store.clone() };
+    let journal = journal(&place)?;
+    let tool = Tool::at(place).map_err(|failure| match &journal {
+        // Who looks at a store that is down wants to know what waits for it.
+        Some(journal) => failure.hint(journal.lines.join("; ")),
+        None => failure,
+    })?;
     let status = tool.wait(tool.store.status())?;
-    let mut findings = vec![books(&status), audit_store(&tool)?];
+    let mut findings = vec![books(&status), audit_store(&tool, &status)?];
+    findings.extend(journal);
     for (name, sink) in &settings.sinks {
         findings.push(check_sink(&tool, name, sink));
     }
@@ -102,9 +109,30 @@ fn books(status: &Status) -> Finding {
     Finding::new("books", good, lines)
 }
 
-fn audit_store(tool: &Tool) -> Result<Finding, Failure> {
+fn audit_store(tool: &Tool, status: &Status) -> Result<Finding, Failure> {
     let problems = tool.wait(tool.store.audit())?;
-    Ok(Finding::new("store", problems.is_empty(), problems.iter().map(|problem| escaped(problem)).collect()))
+    let risks = status.risks.iter().map(|risk| format!("acknowledged events may be lost: {risk}"));
+    let lines = risks.chain(problems.iter().cloned()).map(|line| escaped(&line)).collect();
+    Ok(Finding::new("store", problems.is_empty(), lines))
+}
+
+/// What a journal on this machine keeps for a store that was down.
+fn journal(place: &Place) -> Result<Option<Finding>, Failure> {
+    if !place.data.join(gateway::JOURNAL).exists() {
+        return Ok(None);
+    }
+    let tool = Tool::at(place.journal())?;
+    let status = tool.wait(tool.store.status())?;
+    let problems = tool.wait(tool.store.audit())?;
+    tool.close()?;
+    let sum = |part: fn(&Ledger) -> u64| status.ledgers.values().map(part).sum::<u64>();
+    let mut lines = vec![format!("{} events wait for the store", count(sum(|books| books.waiting)))];
+    let dead = sum(|books| books.dead);
+    if dead > 0 {
+        lines.push(format!("{} events could not be read back and are dead in the journal", count(dead)));
+    }
+    lines.extend(problems.iter().map(|problem| escaped(problem)));
+    Ok(Some(Finding::new("journal", problems.is_empty() && dead == 0, lines)))
 }
 
 /// A sink that has nothing yet is not made by looking at it.

@@ -9,8 +9,9 @@ use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Sends what is logged from now on to standard error. A second call changes nothing.
-pub(crate) fn start(settings: LogSettings) {
+/// Sends what is logged from now on to standard error, each line for a machine with the name of this gateway. A second call
+/// changes nothing.
+pub(crate) fn start(settings: LogSettings, instance: &str) {
     let terminal = io::stderr().is_terminal();
     let pretty = match settings.format {
         LogFormat::Auto => terminal,
@@ -19,18 +20,66 @@ pub(crate) fn start(settings: LogSettings) {
     };
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // Fails only if something logs already, in a test.
-    let _ = tracing::subscriber::set_global_default(subscriber(settings.level, pretty, colours, io::stderr));
+    let _ = tracing::subscriber::set_global_default(if pretty {
+        people(settings.level, colours, io::stderr)
+    } else {
+        machines(settings.level, instance, io::stderr)
+    });
 }
 
-fn subscriber<W>(level: LevelFilter, pretty: bool, colours: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
+fn people<W>(level: LevelFilter, colours: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
-    if pretty {
-        Box::new(lines.compact().with_ansi(colours).finish())
-    } else {
-        Box::new(lines.json().flatten_event(true).with_ansi(false).finish())
+    Box::new(lines.compact().with_ansi(colours).finish())
+}
+
+fn machines<W>(level: LevelFilter, instance: &str, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let writer = Signed { instance: instance.to_owned(), inner: writer };
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
+    Box::new(lines.json().flatten_event(true).with_ansi(false).finish())
+}
+
+/// Puts the name of this gateway into each line: many gateways may log to one place.
+struct Signed<W> {
+    instance: String,
+    inner: W,
+}
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Signed<W> {
+    type Writer = SignedLine<'a, W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        SignedLine { instance: &self.instance, inner: self.inner.make_writer() }
+    }
+}
+
+struct SignedLine<'a, W> {
+    instance: &'a str,
+    inner: W,
+}
+
+impl<W: io::Write> io::Write for SignedLine<'_, W> {
+    /// A line comes in one piece, an object.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match line.strip_prefix(b"{") {
+            // In one piece too: lines of several threads must not mix. A name holds nothing that needs escaping.
+            Some(rest) => {
+                let mut signed = format!("{{\"instance\":\"{}\",", self.instance).into_bytes();
+                signed.extend_from_slice(rest);
+                self.inner.write_all(&signed)?;
+            }
+            None => self.inner.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 
@@ -76,7 +125,7 @@ impl Seldom {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINES_PER_SECOND_MAX, LevelFilter, Seldom, subscriber};
+    use super::{LINES_PER_SECOND_MAX, LevelFilter, Seldom, machines, people};
     use std::io;
     use std::sync::{Arc, Mutex};
 
@@ -99,7 +148,12 @@ mod tests {
         for pretty in [true, false] {
             let lines = Lines::default();
             let writer = lines.clone();
-            let subscriber = subscriber(LevelFilter::INFO, pretty, false, move || writer.clone());
+            let writer = move || writer.clone();
+            let subscriber = if pretty {
+                people(LevelFilter::INFO, false, writer)
+            } else {
+                machines(LevelFilter::INFO, "east-1", writer)
+            };
             tracing::subscriber::with_default(subscriber, || {
                 tracing::info!(pointer = "/a\u{1b}[2J\nforged line", source = "drones", "a payload was refused");
                 tracing::debug!("not shown");
@@ -110,7 +164,7 @@ mod tests {
             assert!(written.contains("drones") && written.contains("a payload was refused"));
             if !pretty {
                 let parsed: serde_json::Value = serde_json::from_str(&written).unwrap();
-                assert_eq!(parsed["source"], "drones");
+                assert_eq!((&parsed["source"], &parsed["instance"]), (&"drones".into(), &"east-1".into()));
             }
         }
     }

@@ -395,6 +395,22 @@ fn books(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for ((source, code), count) in &status.dead {
         gauge(&mut dead, &[("source", source), ("code", code)], *count)?;
     }
+    if let Some(spilled) = status.spilled {
+        for (name, help, value) in [
+            ("geonce_store_down", "Whether the store is down and events go to the journal", u64::from(spilled.down)),
+            (
+                "geonce_journal_waiting_events",
+                "Events in the journal that the store does not have yet",
+                spilled.waiting,
+            ),
+            ("geonce_journal_bytes", "Bytes that the journal uses", spilled.bytes),
+            ("geonce_journal_bytes_max", "Bytes that the journal may use", spilled.bytes_max),
+        ] {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Gauge)?
+                .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))?;
+        }
+    }
     if let Some(oldest) = status.oldest_waiting {
         let help = "When the event that has waited longest was received";
         let mut oldest_ready =

@@ -7,7 +7,7 @@ use super::Gateway;
 use super::answer::{self, Answer, Problem};
 use geonce::clock::Stopwatch;
 use geonce::event::State;
-use geonce::store::{Answer as Pending, Status};
+use geonce::store::{Answer as Pending, Spilled, Status};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use std::fmt::Write;
@@ -106,7 +106,11 @@ pub(super) async fn metrics(gateway: &Gateway) -> Answer {
 pub(super) async fn ready(gateway: &Gateway) -> Answer {
     let status = gateway.status.get(gateway).await;
     let draining = gateway.status.draining.load(Relaxed);
-    let mut ready = status.is_some() && !draining;
+    let journal = status.as_ref().and_then(|status| status.spilled);
+    let store_ok = status.is_some() && !journal.is_some_and(|journal| journal.down);
+    // While the store is down, its journal takes events until it is full.
+    let journal_ok = journal.is_some_and(|journal| journal.bytes < journal.bytes_max);
+    let mut ready = (store_ok || journal_ok) && !draining;
     let mut checks = String::new();
     for check in &gateway.checks {
         let health = ask(check).await;
@@ -117,11 +121,17 @@ pub(super) async fn ready(gateway: &Gateway) -> Answer {
         answer::member(&mut checks, "detail", &health.detail);
         checks.push('}');
     }
-    let mut text = format!(r#"{{"ready":{ready},"draining":{draining},"store":{{"ok":{}"#, status.is_some());
+    let mut text = format!(r#"{{"ready":{ready},"draining":{draining},"store":{{"ok":{store_ok}"#);
     if let Some(status) = &status {
         let _ = write!(text, r#","bytes":{},"keys":{}"#, status.bytes, status.keys);
+        if !status.risks.is_empty() {
+            answer::member(&mut text, "may_lose_events", &status.risks.join("; "));
+        }
     }
     text.push('}');
+    if let Some(Spilled { waiting, bytes, bytes_max, .. }) = journal {
+        let _ = write!(text, r#","journal":{{"waiting":{waiting},"bytes":{bytes},"bytes_max":{bytes_max}}}"#);
+    }
     text.push_str(&checks);
     if let Some(status) = &status {
         let count = |state| status.states.get(&state).copied().unwrap_or(0);

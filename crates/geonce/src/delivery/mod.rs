@@ -32,7 +32,7 @@ pub const SLICE_EVENTS_MAX: usize = 512;
 /// least of all while many senders wait.
 pub const PRESSED_SLICE_EVENTS_MAX: usize = 128;
 
-/// How long a lease lasts before it must be extended.
+/// How long a lease lasts before it must be extended, unless the configuration says otherwise.
 pub const LEASE: Duration = Duration::from_mins(1);
 
 /// Leases of one event that may lapse before it is dead: it keeps killing its worker.
@@ -99,6 +99,8 @@ pub struct Delivery {
     pub clock: Arc<dyn Clock>,
     /// The policies of all sources, by name.
     pub policies: HashMap<Arc<str>, Policy>,
+    /// How long a lease lasts. What a worker held that died is given to another after this.
+    pub lease: Duration,
     /// Who is told what happens.
     pub observer: Arc<dyn Observer>,
     /// Whether senders wait: delivering what is durable gives way to them.

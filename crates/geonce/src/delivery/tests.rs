@@ -94,6 +94,7 @@ impl Rig {
             store: Arc::clone(&self.store),
             clock: self.clock.clone(),
             policies: [(Arc::from("drones"), Policy::default())].into(),
+            lease: LEASE,
             observer: Arc::new(Unobserved),
             pressure: self.intake.pressure(),
         });

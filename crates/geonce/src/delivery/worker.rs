@@ -2,7 +2,7 @@
 
 use super::decode::Decoder;
 use super::{
-    BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, LEASE, POLL, PRESSED_SLICE_EVENTS_MAX, REST, REST_MAX,
+    BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, POLL, PRESSED_SLICE_EVENTS_MAX, REST, REST_MAX,
     SLICE_EVENTS_MAX,
 };
 use crate::clock::Stopwatch;
@@ -111,7 +111,7 @@ impl Worker<'_> {
                 sink: Arc::clone(&self.destination.name),
                 events_max: self.slice_events_max().min(events_max - leased.len()),
                 bytes_max: BATCH_BYTES_MAX - bytes,
-                duration: LEASE,
+                duration: self.delivery.lease,
             };
             let asked = request.events_max;
             let slice = match self.delivery.store.lease(request, self.delivery.clock.now()).await {
@@ -225,7 +225,7 @@ impl Worker<'_> {
             loop {
                 tokio::select! {
                     written = &mut write => break written,
-                    () = tokio::time::sleep(LEASE / 3) => self.extend(leased).await,
+                    () = tokio::time::sleep(self.delivery.lease / 3) => self.extend(leased).await,
                 }
             }
         };
@@ -257,7 +257,7 @@ impl Worker<'_> {
     }
 
     async fn extend(&self, leased: &[Leased]) {
-        let until = self.delivery.clock.now().plus(LEASE);
+        let until = self.delivery.clock.now().plus(self.delivery.lease);
         let leases: Vec<Lease> = leased.iter().map(|leased| leased.lease.clone()).collect();
         if let Err(error) = self.delivery.store.extend(leases, until).await {
             self.delivery.observer.trouble(&self.destination.name, &error);

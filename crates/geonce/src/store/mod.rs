@@ -382,6 +382,8 @@ pub struct Status {
     pub bytes: u64,
     /// Of them, bytes that are free to be used again.
     pub bytes_free: u64,
+    /// How the server may lose what it has acknowledged, which was accepted in words ([`Options::accept_loss`]).
+    pub risks: Vec<String>,
     /// What waits in a local journal, where there is one.
     pub spilled: Option<Spilled>,
 }

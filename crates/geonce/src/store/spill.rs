@@ -16,6 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use geonce_key::Fingerprint;
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,16 @@ const JOURNAL_WINDOW: Duration = Duration::from_mins(10);
 /// Opens the main store; it may be down when the gateway starts.
 pub type Opener = Arc<dyn Fn() -> Result<Arc<dyn Store>> + Send + Sync>;
 
+/// What is kept beside a main store.
+pub struct Journal<'a> {
+    /// Where.
+    pub file: &'a Path,
+    /// At most so many bytes.
+    pub bytes_max: u64,
+    /// Events of these sources. Those of others are refused while the main store is down.
+    pub sources: HashSet<Arc<str>>,
+}
+
 /// A main store and its journal.
 struct Spill {
     shared: Arc<Shared>,
@@ -59,6 +70,7 @@ struct Shared {
     main: RwLock<Option<Arc<dyn Store>>>,
     journal: Arc<dyn Store>,
     bytes_max: u64,
+    sources: HashSet<Arc<str>>,
     clock: Arc<dyn Clock>,
     /// Whether the main store answered when it was last asked.
     up: AtomicBool,
@@ -71,25 +83,31 @@ struct Shared {
     measured: Mutex<Option<(Stopwatch, u64)>>,
 }
 
-/// Opens `journal_file` beside a main store that `open` opens, now or when it is back. At most `bytes_max` bytes are kept.
+/// Opens a journal beside a main store that `open` opens, now or when it is back.
 ///
 /// Must be called within a runtime: a task brings what was kept.
-pub fn open(open: Opener, journal_file: &Path, bytes_max: u64, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>> {
+pub fn open(open: Opener, journal: Journal<'_>, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>> {
+    let Journal { file, bytes_max, sources } = journal;
     let options = Options { window: JOURNAL_WINDOW, keep_payload: false, ..Options::default() };
-    let journal = super::embedded::open(Some(journal_file), &options, Access::Gateway)?;
-    let main = match open() {
-        Ok(main) => Some(main),
-        Err(error) if error.is_transient() => {
+    let journal = super::embedded::open(Some(file), &options, Access::Gateway)?;
+    let main = match open_within(&open, MAIN_MAX) {
+        Some(Ok(main)) => Some(main),
+        Some(Err(error)) if error.is_transient() => {
             tracing::warn!(%error, "the store is down; events are kept in the journal");
             None
         }
-        Err(error) => return Err(error),
+        Some(Err(error)) => return Err(error),
+        None => {
+            tracing::warn!("the store does not answer; events are kept in the journal");
+            None
+        }
     };
     let shared = Arc::new(Shared {
         open,
         main: RwLock::new(None),
         journal,
         bytes_max,
+        sources,
         clock,
         up: AtomicBool::new(main.is_some()),
         kept: Notify::new(),
@@ -104,6 +122,14 @@ pub fn open(open: Opener, journal_file: &Path, bytes_max: u64, clock: Arc<dyn Cl
     let (stop, stopped) = watch::channel(false);
     let task = tokio::spawn(bring(Arc::clone(&shared), stopped));
     Ok(Arc::new(Spill { shared, stop, task: Mutex::new(Some(task)) }))
+}
+
+/// Opens the main store unless that takes too long. What is opened too late is let go: it is opened again when it answers.
+fn open_within(open: &Opener, max: Duration) -> Option<Result<Arc<dyn Store>>> {
+    let (reply, answer) = std::sync::mpsc::channel();
+    let open = Arc::clone(open);
+    std::thread::spawn(move || drop(reply.send(open())));
+    answer.recv_timeout(max).ok()
 }
 
 impl Shared {
@@ -158,6 +184,9 @@ impl Shared {
                 Ok(Err(error)) => self.went_down(&error.to_string()),
                 Err(_) => self.went_down("it did not answer in time"),
             }
+        }
+        if !batch.iter().all(|event| self.sources.contains(&event.source)) {
+            return Err(Error::new(Kind::Unavailable, "the store is down"));
         }
         self.keep(batch, now).await
     }

@@ -88,7 +88,7 @@ impl Embedded {
         let doing = format!("opening the store {}", place.file.display());
         let lock = if access == Access::Gateway && place.lasting { Some(lock(&place.file)?) } else { None };
         if access == Access::Tool && !place.file.exists() {
-            return Err(Error::new(Kind::Unavailable, doing).because("there is none").hint("start the gateway once"));
+            return Err(Error::new(Kind::Missing, doing).because("there is none").hint("start the gateway once"));
         }
         Embedded::start(place, options, access, tuning, lock).map_err(|failure| failure.explain(&doing))
     }

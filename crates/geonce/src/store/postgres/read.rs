@@ -4,7 +4,7 @@ use super::counts::counters;
 use super::lease::payloads;
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, damaged, get, read_cause};
 use super::select::Conditions;
-use super::{Attempt, Shared, reading};
+use super::{Attempt, Shared, reading, schema};
 use crate::clock::Timestamp;
 use crate::event::State;
 use crate::postgres::{Parameter, Session};
@@ -124,6 +124,7 @@ async fn read_status(session: &Session) -> Attempt<Status> {
     let rows = session.query(text, &[(&NEVER, Type::INT8)]).await?;
     let oldest: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?;
     status.oldest_waiting = oldest.map(Timestamp::from_millis);
+    status.risks = schema::risks(session).await?;
     Ok(status)
 }
 

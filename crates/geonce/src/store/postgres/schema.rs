@@ -90,8 +90,8 @@ pub(super) async fn prepare(
     Ok((id.to_be_bytes(), slots))
 }
 
-/// Refuses a server that may lose what it has committed.
-async fn fit(session: &Session, options: &Options) -> Attempt<()> {
+/// How the server may lose what it has committed.
+pub(super) async fn risks(session: &Session) -> Attempt<Vec<String>> {
     let names = ["fsync", "full_page_writes", "synchronous_commit"];
     let text = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY($1)";
     let rows = session.query(text, &[(&names.as_slice(), Type::TEXT_ARRAY)]).await?;
@@ -104,6 +104,12 @@ async fn fit(session: &Session, options: &Options) -> Attempt<()> {
             None => wrong.push(format!("{name} cannot be read")),
         }
     }
+    Ok(wrong)
+}
+
+/// Refuses a server that may lose what it has committed.
+async fn fit(session: &Session, options: &Options) -> Attempt<()> {
+    let wrong = risks(session).await?;
     if wrong.is_empty() || options.accept_loss {
         return Ok(());
     }
@@ -152,9 +158,7 @@ async fn exists(session: &Session, schema: &str) -> Attempt<()> {
             .because("an older release wrote it")
             .hint("start the gateway once: it brings the tables up to date")
             .into()),
-        None => {
-            Err(Error::new(Kind::Unavailable, doing).because("there is none").hint("start the gateway once").into())
-        }
+        None => Err(Error::new(Kind::Missing, doing).because("there is none").hint("start the gateway once").into()),
     }
 }
 

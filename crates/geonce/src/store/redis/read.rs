@@ -1,8 +1,8 @@
 //! Reading: lists, counts and times.
 
-use super::Shared;
 use super::call::{DUE, READ, STATUS};
 use super::row::{Row, damaged, id_text, matches, read_number, read_row};
+use super::{Shared, schema};
 use crate::clock::Timestamp;
 use crate::event::{EventId, State};
 use crate::redis::{Attempt, Trouble};
@@ -228,6 +228,8 @@ pub(super) async fn status(shared: &Shared) -> Attempt<Status> {
         (State::Dead, dead),
     ]);
     status.bytes = bytes(shared).await?;
+    let mut connection = shared.caller.connections.get().await?;
+    status.risks = schema::risks(&mut connection.link).await?.into_iter().map(|(why, _)| why).collect();
     Ok(status)
 }
 

@@ -41,7 +41,7 @@ pub(super) async fn open(caller: &Caller, access: Access) -> Attempt<()> {
     let shown = caller.connections.address().shown();
     let doing = format!("opening the store {shown}");
     let Some((schema, store)) = caller.tried(&OPEN, &fill, &read).await? else {
-        let error = Error::new(Kind::Unavailable, doing).because("there is none").hint("start the gateway once");
+        let error = Error::new(Kind::Missing, doing).because("there is none").hint("start the gateway once");
         return Err(error.into());
     };
     if schema != version {
@@ -73,10 +73,8 @@ pub(super) async fn check_all(caller: &Caller) -> Attempt<()> {
     Ok(())
 }
 
-/// Whether a server keeps what it is given. One that became the primary while the store is `running` may be set right, or
-/// may give way to another, so until then nothing is taken.
-pub(super) async fn check(link: &mut MultiplexedConnection, node: &Node, running: bool) -> Attempt<()> {
-    let kind = if running { Kind::Unavailable } else { Kind::Invalid };
+/// How a server may lose what it is given, and what to do about it.
+pub(super) async fn risks(link: &mut MultiplexedConnection) -> Attempt<Vec<(String, String)>> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET");
     for (name, _, _) in SETTINGS {
@@ -87,19 +85,30 @@ pub(super) async fn check(link: &mut MultiplexedConnection, node: &Node, running
         Err(trouble) if trouble.is_forbidden() => HashMap::new(),
         Err(trouble) => return Err(trouble),
     };
+    let mut risks = Vec::new();
     for (name, wanted, why) in SETTINGS {
-        let doing = format!("{node} is not fit to be a store");
-        let words = "or accept the loss in words: store.accept_loss";
-        let error = match known.get(name).map(String::as_str) {
-            Some(value) if value == wanted => continue,
-            Some(value) => Error::new(kind, doing)
-                .because(format!("{name} is {value}: {why}"))
-                .hint(format!("CONFIG SET {name} {wanted}, and in redis.conf; {words}")),
-            None => Error::new(kind, doing)
-                .because(format!("it does not say what {name} is set to, so it may lose events"))
-                .hint(format!("allow this user CONFIG GET; {words}")),
-        };
-        return Err(error.into());
+        match known.get(name).map(String::as_str) {
+            Some(value) if value == wanted => {}
+            Some(value) => risks
+                .push((format!("{name} is {value}: {why}"), format!("CONFIG SET {name} {wanted}, and in redis.conf"))),
+            None => risks.push((
+                format!("it does not say what {name} is set to, so it may lose events"),
+                "allow this user CONFIG GET".to_owned(),
+            )),
+        }
     }
-    Ok(())
+    Ok(risks)
+}
+
+/// Whether a server keeps what it is given. One that became the primary while the store is `running` may be set right, or
+/// may give way to another, so until then nothing is taken.
+pub(super) async fn check(link: &mut MultiplexedConnection, node: &Node, running: bool) -> Attempt<()> {
+    let kind = if running { Kind::Unavailable } else { Kind::Invalid };
+    match risks(link).await?.into_iter().next() {
+        None => Ok(()),
+        Some((why, hint)) => Err(Error::new(kind, format!("{node} is not fit to be a store"))
+            .because(why)
+            .hint(format!("{hint}; or accept the loss in words: store.accept_loss"))
+            .into()),
+    }
 }

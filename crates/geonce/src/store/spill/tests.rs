@@ -1,6 +1,6 @@
 //! A main store that comes and goes.
 
-use super::{Opener, open};
+use super::{Journal, Opener, open};
 use crate::clock::{ManualClock, Timestamp};
 use crate::error::{Error, Kind};
 use crate::event::State;
@@ -82,7 +82,7 @@ impl Rig {
         });
         // Later than everything the tests send.
         let clock = Arc::new(ManualClock::new(at(100)));
-        let spill = open(opener, &folder.join("spill.db"), bytes_max, clock).unwrap();
+        let spill = open(opener, journal(&folder.join("spill.db"), bytes_max), clock).unwrap();
         Rig { off, main, bench: Bench::new(spill) }
     }
 
@@ -102,6 +102,12 @@ impl Rig {
     }
 }
 
+/// A journal for the events that the suite sends.
+fn journal(file: &Path, bytes_max: u64) -> Journal<'_> {
+    let sources = ["survey", "other"].map(Arc::from);
+    Journal { file, bytes_max, sources: sources.into() }
+}
+
 fn drained(status: &Status) -> bool {
     status.spilled.is_some_and(|spilled| !spilled.down && spilled.waiting == 0)
 }
@@ -117,7 +123,8 @@ async fn it_passes_the_conformance_suite() {
             let place = place.clone();
             Arc::new(move || store::open("sqlite:main.db", &options, Access::Gateway, &place))
         };
-        open(opener, &place.join("spill.db"), 1 << 30, Arc::new(ManualClock::new(START))).unwrap()
+        let clock = Arc::new(ManualClock::new(START));
+        open(opener, journal(&place.join("spill.db"), 1 << 30), clock).unwrap()
     })
     .await;
 }

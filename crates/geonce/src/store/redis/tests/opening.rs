@@ -82,7 +82,7 @@ async fn a_store_of_another_release_or_kind_is_refused() {
     let server = Server::shared();
     let (url, prefix) = fresh(&server.url());
     let missing = refused(&url, Access::Tool);
-    assert_eq!(missing.kind(), Kind::Unavailable);
+    assert_eq!(missing.kind(), Kind::Missing);
     assert!(missing.to_string().contains("there is none"), "{missing}");
     let meta = format!("{{{prefix}}}:meta");
     assert_eq!(server.say(&["EXISTS", &meta]), "0", "a tool makes no store");

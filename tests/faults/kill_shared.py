@@ -1,0 +1,50 @@
+"""R2: kill -9, twenty times, of one of two gateways that share PostgreSQL and write to PostGIS in the same database. What a
+killed gateway held is delivered by whoever is next, once."""
+
+import asyncio
+import pathlib
+import random
+import sys
+import tempfile
+import time
+
+from client import Traffic
+from law import Result, options, trial
+from services import Database, PostGis, Services, config, gateways
+
+KILLS = 20
+SENDERS = 24
+LIFE_SECONDS = (0.4, 1.2)
+RATE_MIN = 500
+
+
+async def run(pair: list, traffic: Traffic, result: Result, seed: int) -> None:
+    rng = random.Random(seed)
+    for gateway in pair:
+        gateway.start()
+    senders = [asyncio.create_task(traffic.send()) for _ in range(SENDERS)]
+    began = time.monotonic()
+    for _ in range(KILLS):
+        await asyncio.sleep(rng.uniform(*LIFE_SECONDS))
+        victim = rng.choice(pair)
+        await asyncio.to_thread(victim.kill)
+        await asyncio.to_thread(victim.start)
+    rate = len(traffic.latencies) / (time.monotonic() - began)
+    await traffic.finish(senders)
+    result.more = {"kills": KILLS, "rate": f"{rate:.0f}/s"}
+    result.require(rate >= RATE_MIN, f"only {rate:.0f} events/s: too few to mean anything")
+
+
+def main() -> int:
+    given = options(__doc__)
+    result = Result("R2-kill-shared", given.seed)
+    with tempfile.TemporaryDirectory() as name, Services(given.binary) as services:
+        folder, database = pathlib.Path(name), Database(services)
+        pair = gateways(given.binary, folder, 2, config(folder, database.direct, database.direct))
+        traffic = Traffic([gateway.port for gateway in pair], given.seed)
+        trial(result, pair, traffic, run(pair, traffic, result, given.seed), layer=PostGis(database))
+    return result.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
