@@ -6,6 +6,7 @@ use crate::config::{Settings, SinkSettings, SourceSettings, StoreSettings, Verif
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Parts, Route, logs};
+use geonce::cache::{self, Cached};
 use geonce::clock::{Clock, SystemClock};
 use geonce::delivery::{self, Delivery, Destination, Observer, WORKERS};
 use geonce::error::Kind;
@@ -48,7 +49,10 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         .map_err(|error| Failure::io("starting threads", &error))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = open_store(settings, &runtime, &clock)?;
+    let cached = cached(settings, &store, &clock)?;
+    let store: Arc<dyn Store> = cached.as_ref().map_or(store, |cached| Arc::clone(cached) as Arc<dyn Store>);
     let metrics = Metrics::new(settings.sources.keys().map(String::as_str), settings.sinks.keys().map(String::as_str));
+    metrics.show_cache(cached.as_ref());
     let destinations = destinations(settings, &runtime)?;
     let intake = Intake::new(Arc::clone(&store), Arc::clone(&clock));
     let pressure = intake.pressure();
@@ -62,7 +66,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
             .map(|(name, source)| route(name, source, settings))
             .collect::<Result<_, _>>()?,
         limits: settings.limits.receiver.clone(),
-        checks: destinations.iter().map(check).collect(),
+        checks: destinations.iter().map(check).chain(cached.as_ref().map(cache_check)).collect(),
         metrics: Arc::clone(&metrics),
     });
     let delivery = Arc::new(Delivery {
@@ -181,6 +185,30 @@ fn check(destination: &Arc<Destination>) -> Check {
             let held_back = asked.is_held_back();
             let detail = if held_back { "cannot be reached; its events wait" } else { "ok" };
             Box::pin(async move { Ok(Health { ok: !held_back, detail: detail.to_owned() }) })
+        }),
+    }
+}
+
+/// Puts the cache before the store, if there is one. That it cannot be reached is no reason not to start.
+fn cached(settings: &Settings, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<Option<Arc<Cached>>, Failure> {
+    let Some(cache) = &settings.cache else { return Ok(None) };
+    let cache = cache.settings(settings.store.options.window, &settings.sources);
+    Ok(Some(cache::open(Arc::clone(store), &cache, Arc::clone(clock))?))
+}
+
+fn cache_check(cached: &Arc<Cached>) -> Check {
+    let asked = Arc::clone(cached);
+    Check {
+        name: "cache".to_owned(),
+        required: false,
+        ask: Box::new(move || {
+            let condition = asked.condition();
+            let detail = match (condition.reachable, condition.warm) {
+                (true, true) => "ok",
+                (true, false) => "ok; its filter is being filled",
+                (false, _) => "does not answer; the store is asked instead",
+            };
+            Box::pin(async move { Ok(Health { ok: condition.reachable, detail: detail.to_owned() }) })
         }),
     }
 }

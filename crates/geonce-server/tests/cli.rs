@@ -7,7 +7,7 @@ use bytes::Bytes;
 use geonce::clock::{Clock, SystemClock};
 use geonce::event::{Cause, Class, EventId, Ids, Outcome};
 use geonce::sink::{self, Outgoing};
-use geonce::store::{self, Access, Admission, End, LeaseRequest, NewEvent, Refusal, Settlement, Store, Verdict};
+use geonce::store::{self, Access, Admission, Counted, End, LeaseRequest, NewEvent, Settlement, Store, Verdict};
 use geonce_key::{Encoding, Form, Input, Keyer, Policy, Reader};
 use serde_json::Value;
 use std::path::Path;
@@ -387,7 +387,7 @@ fn the_doctor_shows_books_that_sum_and_a_sink_that_agrees() {
     filled.accept(&feature("1", 13.4), None);
     filled.accept(&feature("1", 13.4), None);
     filled.deliver(&folder, true);
-    filled.store.refuse(vec![Refusal { source: "drones".into(), code: "json_syntax".to_owned() }]);
+    filled.store.count(vec![Counted::Refused { source: "drones".into(), code: "json_syntax".to_owned() }]);
     filled.close();
     folder.geonce(&["doctor", "--audit", "--reconcile"]).expect(
         0,

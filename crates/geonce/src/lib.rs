@@ -4,6 +4,7 @@
 //! The engine knows nothing of HTTP servers, command lines or configuration files.
 
 pub mod background;
+pub mod cache;
 pub mod clock;
 pub mod delivery;
 pub mod error;

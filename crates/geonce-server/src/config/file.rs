@@ -18,8 +18,8 @@ pub(super) type NotYet = Option<IgnoredAny>;
 pub(super) struct File {
     /// Where events are kept.
     pub(super) store: Store,
-    #[schemars(skip)]
-    pub(super) cache: NotYet,
+    /// A cache before the store, for duplicates of events that are done.
+    pub(super) cache: Option<Cache>,
     /// Where events come in, by name: `POST /in/NAME`.
     pub(super) source: BTreeMap<String, Source>,
     /// Where events go, by name.
@@ -53,6 +53,22 @@ pub(super) struct Store {
     pub(super) lease: Option<Span>,
     /// What the journal may use that keeps events while the store is down [default: 1GB].
     pub(super) spill_max: Option<Size>,
+}
+
+/// A cache before the store.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Cache {
+    /// `redis://…`, `rediss://…`, `redis+sentinel://HOST,HOST/NAME` or `redis+cluster://HOST,HOST`.
+    pub(super) url: Option<String>,
+    /// What the names of entries begin with [default: geonce].
+    pub(super) prefix: Option<String>,
+    /// How long Redis may take before the store is asked instead [default: 5ms].
+    pub(super) budget: Option<Span>,
+    /// Events to be expected within the store's window; the filter before Redis is made for so many [default: 1000000].
+    pub(super) keys: Option<usize>,
+    /// Entries that are kept in the gateway itself [default: 65536].
+    pub(super) recent: Option<usize>,
 }
 
 /// One way in.
@@ -109,8 +125,8 @@ pub(super) struct Source {
     pub(super) ack_within: Option<Span>,
     /// The largest body, after inflating [default: 10MB].
     pub(super) body_max: Option<Size>,
-    #[schemars(skip)]
-    pub(super) cache: NotYet,
+    /// Whether the cache is asked for its events [default: true].
+    pub(super) cache: Option<bool>,
     /// What happens while the store does not answer: senders are told to come back, or events are kept in a journal on
     /// this machine [default: refuse].
     pub(super) on_store_down: Option<StoreDownWord>,

@@ -3,6 +3,7 @@
 //! Defaults < file < environment (`GEONCE_STORE__URL`) < flags. [`file`] holds names and types, [`layers`] lays one
 //! over the other and knows where each setting came from, the rest turns them into [`Settings`].
 
+mod cache;
 mod file;
 mod human;
 mod layers;
@@ -28,6 +29,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use cache::CacheSettings;
 pub(crate) use human::Span;
 pub(crate) use layers::Environment;
 pub(crate) use limits::{LimitsSettings, LogFormat, LogSettings};
@@ -79,6 +81,8 @@ pub(crate) struct Settings {
     /// What this gateway is called among several.
     pub(crate) instance: String,
     pub(crate) store: StoreSettings,
+    /// What is before the store, if there is something.
+    pub(crate) cache: Option<CacheSettings>,
     pub(crate) sources: BTreeMap<String, SourceSettings>,
     pub(crate) sinks: BTreeMap<String, SinkSettings>,
     pub(crate) limits: LimitsSettings,
@@ -292,12 +296,12 @@ impl Reading<'_> {
         data: PathBuf,
         listen: SocketAddr,
     ) -> Result<Settings, Failure> {
-        self.not_yet("cache", file.cache.is_some(), "there is no cache")?;
         let mut notices = Vec::new();
         if file.admin.is_some() {
             notices.push("[admin] has no effect: this release has no administration interface".to_owned());
         }
         let store = self.store(file.store, overrides)?;
+        let cache = file.cache.map(|cache| self.cache(cache, store.options.window)).transpose()?;
         let limits = self.limits(&file.limits)?;
         let sinks = self.sinks(file.sink, store.options.window)?;
         if file.source.is_empty() {
@@ -315,9 +319,12 @@ impl Reading<'_> {
         }
         let tests = self.tests(file.test, &sources)?;
         let log = limits::log(&file.log);
+        if cache.is_none() && sources.values().any(|source: &SourceSettings| !source.cache) {
+            notices.push("cache = false has no effect: there is no [cache]".to_owned());
+        }
         let instance = String::new();
         let mut settings =
-            Settings { file: None, data, listen, instance, store, sources, sinks, limits, log, tests, notices };
+            Settings { file: None, data, listen, instance, store, cache, sources, sinks, limits, log, tests, notices };
         self.bodies_fit(&settings)?;
         self.sinks_exist(&settings)?;
         self.scopes_share_sinks(&settings)?;

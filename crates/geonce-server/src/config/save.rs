@@ -4,7 +4,7 @@ use super::human::{Size, Span};
 use super::source::ARRIVAL;
 use super::store::ACCEPT_LOSS;
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
-use super::{HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
+use super::{CacheSettings, HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
 use geonce::intake::{Identify, Invalid};
 use geonce::signature::{HmacScheme, Scheme};
 use geonce::sink::{Columns, Mode};
@@ -33,6 +33,9 @@ impl Settings {
             ("spill_max", text(&Size(self.store.spill_bytes_max).to_string())),
         ];
         section(&mut out, "[store]", store);
+        if let Some(cache) = &self.cache {
+            section(&mut out, "[cache]", cache_settings(cache));
+        }
         for (name, source) in &self.sources {
             section(&mut out, &format!("[source.{}]", key(name)), source_settings(source));
         }
@@ -99,6 +102,13 @@ fn secret(shown: &Shown) -> Value {
     }
 }
 
+fn cache_settings(cache: &CacheSettings) -> Vec<(&'static str, Value)> {
+    let mut all = vec![("url", text(&cache.url.to_string()))];
+    all.extend(cache.prefix.as_deref().map(|prefix| ("prefix", text(prefix))));
+    all.extend([("budget", span(cache.budget)), ("keys", count(cache.keys)), ("recent", count(cache.recent))]);
+    all
+}
+
 fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
     let policy = &source.policy;
     let mut all = Vec::new();
@@ -151,6 +161,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
         ("fresh_status", Value::Integer(source.fresh_status.into())),
         ("ack_within", span(source.ack_within)),
         ("body_max", size(source.body_bytes_max)),
+        ("cache", source.cache.into()),
         ("on_store_down", text(if source.spills { "spill" } else { "refuse" })),
     ]);
     all.extend(source.redelivery.map(|redelivery| ("redelivery", span(redelivery))));

@@ -39,6 +39,8 @@ pub(crate) struct SourceSettings {
     /// Whether events are kept in a journal while the store is down; else senders are told to come back.
     pub(crate) spills: bool,
     pub(crate) body_bytes_max: usize,
+    /// Whether the cache is asked for its events.
+    pub(crate) cache: bool,
     /// How long the sender keeps trying, if that was said.
     pub(crate) redelivery: Option<Duration>,
     /// How a saved configuration refers to the policy's secret and files.
@@ -78,6 +80,7 @@ impl Reading<'_> {
         }
         let spills = source.on_store_down == Some(StoreDownWord::Spill);
         let redelivery = source.redelivery.map(|span| span.0);
+        let cache = source.cache.unwrap_or(true);
         let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;
         let key_secret_shown = self.shown(&at("key_secret"));
         let beside = |file: &String| self.folder.join(file);
@@ -94,6 +97,7 @@ impl Reading<'_> {
             ack_within,
             spills,
             body_bytes_max: usize::try_from(body).unwrap_or(usize::MAX),
+            cache,
             redelivery,
             key_secret_shown,
             schema,
@@ -104,7 +108,6 @@ impl Reading<'_> {
     /// Refuses what this release cannot do yet.
     fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
-        self.not_yet(&at("cache"), source.cache.is_some(), "there is no cache")?;
         self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
         self.not_yet(&at("order"), source.order == Some(OrderWord::Entity), "events have no promised order")?;
         let preset = source.preset.as_deref().is_some_and(|preset| preset != "geojson");

@@ -257,8 +257,6 @@ fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
 #[test]
 fn what_this_release_cannot_do_is_refused_by_name() {
     for (text, path) in [
-        ("[cache]\nurl = \"redis://localhost\"\n".to_owned() + &source(""), "cache"),
-        (source("cache = true"), "source.a.cache"),
         (source("near = { vertex = \"5 cm\" }"), "source.a.near"),
         (source("order = \"entity\""), "source.a.order"),
         (source("preset = \"arcgis\""), "source.a.preset"),
@@ -268,6 +266,36 @@ fn what_this_release_cannot_do_is_refused_by_name() {
         let failure = refused(&text, &[]);
         assert!(failure.contains("[config_not_yet]") && failure.contains(&format!(" {path}: ")), "{text}\n{failure}");
     }
+}
+
+#[test]
+fn a_cache_is_read_checked_and_saved_without_its_password() {
+    let text = |cache: &str| format!("[cache]\n{cache}\n{}", source("cache = false"));
+    let settings = load(&text("url = \"redis://me:s3cret@host:1/2\"\nbudget = \"20ms\"\nkeys = 5000"), &[]).unwrap();
+    let cache = settings.cache.as_ref().unwrap().settings(settings.store.options.window, &settings.sources);
+    assert_eq!(
+        (&*cache.url, cache.budget, cache.keys),
+        ("redis://me:s3cret@host:1/2", Duration::from_millis(20), 5_000)
+    );
+    assert_eq!((cache.window, cache.recent), (Duration::from_hours(168), 65_536));
+    assert!(cache.excluded.contains("a"));
+    let saved = settings.to_toml();
+    assert!(saved.contains("[cache]\nurl = \"redis://me:(hidden)@host:1/2\"\nbudget = \"20ms\""), "{saved}");
+    assert!(!format!("{saved}{settings:?}").contains("s3cret"));
+    for (cache, path) in [
+        ("", "cache.url"),
+        ("url = \"http://x\"", "cache.url"),
+        ("url = \"redis://me:(hidden)@x\"", "cache.url"),
+        ("url = \"redis://x\"\nprefix = \"a b\"", "cache.prefix"),
+        ("url = \"redis://x\"\nbudget = \"0s\"", "cache.budget"),
+        ("url = \"redis://x\"\nbudget = \"1m\"", "cache.budget"),
+        ("url = \"redis://x\"\nrecent = 99999999", "cache.recent"),
+    ] {
+        let failure = refused(&text(cache), &[]);
+        assert!(failure.contains("[config_value]") && failure.contains(&format!(" {path}: ")), "{cache}\n{failure}");
+    }
+    let notices = load(&source("cache = false"), &[]).unwrap().notices;
+    assert!(notices.iter().any(|notice| notice.contains("cache = false has no effect")), "{notices:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Labels come from the configuration and from our own words, never from a request.
 
 use super::logs::Seldom;
+use geonce::cache::{Cached, Condition, Counts};
 use geonce::store::{Ledger, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -10,8 +11,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Upper bounds of durations of requests and writes, in seconds.
@@ -117,6 +118,7 @@ pub(crate) struct Metrics {
     found_new: AtomicU64,
     found_known: AtomicU64,
     lookup_duration: Histogram,
+    cache: OnceLock<Arc<Cached>>,
     pub(super) refusals_logged: Seldom,
     pub(super) store_failures_logged: Seldom,
     pub(crate) troubles_logged: Seldom,
@@ -135,10 +137,19 @@ impl Metrics {
             found_new: AtomicU64::new(0),
             found_known: AtomicU64::new(0),
             lookup_duration: Histogram::new(SECONDS),
+            cache: OnceLock::new(),
             refusals_logged: Seldom::new(),
             store_failures_logged: Seldom::new(),
             troubles_logged: Seldom::new(),
         })
+    }
+
+    /// The counters of the cache are shown too, from here on.
+    pub(crate) fn show_cache(&self, cached: Option<&Arc<Cached>>) {
+        if let Some(cached) = cached {
+            // There is one cache, and it is told of once.
+            let _ = self.cache.set(Arc::clone(cached));
+        }
     }
 
     /// The counters of a source; new ones, that nobody sees, for one that was not given.
@@ -240,6 +251,18 @@ impl Scrape {
         for (result, count) in [("new", &metrics.found_new), ("known", &metrics.found_known)] {
             counter(&mut lookups, &[("tier", "store"), ("result", result)], count.load(Relaxed))?;
         }
+        let cache = metrics.cache.get().map(|cached| (cached.counts(), cached.condition()));
+        if let Some((counts, _)) = &cache {
+            for (tier, result, count) in [
+                ("process", "known", counts.recent_hits),
+                ("process", "not_in_cache", counts.skipped),
+                ("cache", "known", counts.redis_hits),
+                ("cache", "unknown", counts.misses),
+                ("cache", "differs", counts.differed),
+            ] {
+                counter(&mut lookups, &[("tier", tier), ("result", result)], count)?;
+            }
+        }
         let mut durations = encoder.encode_descriptor(
             "geonce_lookup_duration_seconds",
             "Time until the answer was durable",
@@ -247,13 +270,23 @@ impl Scrape {
             MetricType::Histogram,
         )?;
         metrics.lookup_duration.encode(durations.encode_family(&[("tier", "store")])?)?;
-        encoder.encode_descriptor(
+        let mut fallbacks = encoder.encode_descriptor(
             "geonce_fallbacks",
             "Lookups that went on to the next tier",
             None,
             MetricType::Counter,
         )?;
-        Ok(())
+        let Some((counts, condition)) = cache else { return Ok(()) };
+        for (kind, reason, count) in [
+            ("intended", "source", counts.bypassed_intended),
+            ("failure", "timeout", counts.bypassed_timeout),
+            ("failure", "unavailable", counts.bypassed_unavailable),
+            ("failure", "breaker", counts.bypassed_breaker),
+            ("failure", "overload", counts.bypassed_overload),
+        ] {
+            counter(&mut fallbacks, &[("tier", "cache"), ("kind", kind), ("reason", reason)], count)?;
+        }
+        cache_metrics(encoder, counts, condition)
     }
 
     fn sinks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -279,6 +312,24 @@ impl Scrape {
         }
         Ok(())
     }
+}
+
+fn cache_metrics(encoder: &mut DescriptorEncoder<'_>, counts: Counts, condition: Condition) -> fmt::Result {
+    let help = "Entries that were written to the cache, were not, or were not ours";
+    let mut entries = encoder.encode_descriptor("geonce_cache_entries", help, None, MetricType::Counter)?;
+    for (result, count) in [("written", counts.written), ("dropped", counts.dropped), ("damaged", counts.damaged)] {
+        counter(&mut entries, &[("result", result)], count)?;
+    }
+    let help = "Round trips to the cache; each asks for all keys that wait";
+    let mut rounds = encoder.encode_descriptor("geonce_cache_rounds", help, None, MetricType::Counter)?;
+    counter(&mut rounds, &[], counts.rounds)?;
+    let help = "How often the cache was given up for a while";
+    let mut opened = encoder.encode_descriptor("geonce_cache_breaker_opened", help, None, MetricType::Counter)?;
+    counter(&mut opened, &[], counts.breaker_opened)?;
+    let help = "Whether the cache answers, and whether its filter knows what it holds";
+    let mut state = encoder.encode_descriptor("geonce_cache_state", help, None, MetricType::Gauge)?;
+    gauge(&mut state, &[("state", "reachable")], condition.reachable.into())?;
+    gauge(&mut state, &[("state", "warm")], condition.warm.into())
 }
 
 fn counter(encoder: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> fmt::Result {

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind};
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
 use crate::signature::Verifier;
-use crate::store::{Admission, NewEvent, Refusal, Store, Verdict};
+use crate::store::{Admission, Counted, NewEvent, Store, Verdict};
 use bytes::Bytes;
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Keyer, Policy, Warning};
@@ -314,7 +314,7 @@ impl Intake {
     }
 
     fn refuse_whole(&self, source: &Source, fault: Fault) -> Refused {
-        self.store.refuse(vec![Refusal { source: Arc::clone(&source.name), code: fault.code.clone() }]);
+        self.store.count(vec![Counted::Refused { source: Arc::clone(&source.name), code: fault.code.clone() }]);
         Refused::Payload(fault)
     }
 
@@ -375,11 +375,11 @@ impl Intake {
         let mut features = Vec::with_capacity(read.features.len());
         for feature in read.features {
             if let Err(fault) = feature.keyed {
-                refusals.push(Refusal { source: Arc::clone(&source.name), code: fault.code.clone() });
+                refusals.push(Counted::Refused { source: Arc::clone(&source.name), code: fault.code.clone() });
                 features.push(FeatureReceipt::Refused { fault, line: feature.line, kept: None });
             }
         }
-        self.store.refuse(refusals);
+        self.store.count(refusals);
         Receipt { several: read.several, features, keying: Duration::ZERO, storing: Duration::ZERO }
     }
 }

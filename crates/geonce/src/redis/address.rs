@@ -137,8 +137,7 @@ fn read(url: &str, shown: &str) -> std::result::Result<Address, String> {
 fn set(address: &mut Address, name: &str, value: String) -> std::result::Result<(), String> {
     match (name, value.as_str()) {
         ("prefix", text) => {
-            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
-            if text.is_empty() || text.len() > PREFIX_BYTES_MAX || !text.chars().all(fits) {
+            if !is_prefix(text) {
                 return Err("a prefix is made of up to 64 letters, digits, and - _ . :".to_owned());
             }
             address.prefix = value;
@@ -156,6 +155,12 @@ fn set(address: &mut Address, name: &str, value: String) -> std::result::Result<
         _ => return Err(format!("the parameter {name:?}, or its value, is unknown")),
     }
     Ok(())
+}
+
+/// Whether keys may begin with it.
+pub(crate) fn is_prefix(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    !text.is_empty() && text.len() <= PREFIX_BYTES_MAX && text.chars().all(fits)
 }
 
 fn node(text: &str, port: u16) -> std::result::Result<Node, String> {

@@ -7,7 +7,7 @@
 mod address;
 mod trouble;
 
-pub(crate) use self::address::{Address, Finder, Node};
+pub(crate) use self::address::{Address, Finder, Node, is_prefix};
 pub(crate) use self::trouble::{Tries, Trouble};
 
 use self::address::Credentials;
@@ -22,7 +22,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// How long connecting to one server may take.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
@@ -39,7 +38,18 @@ pub(crate) type Attempt<T> = std::result::Result<T, Trouble>;
 /// What is listened to on the connection, and who is told of it.
 pub(crate) struct Listen {
     pub(crate) channel: String,
-    pub(crate) heard: Arc<Notify>,
+    pub(crate) heard: Arc<dyn Fn(Heard<'_>) + Send + Sync>,
+}
+
+/// What somebody who listens is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard<'a> {
+    /// Messages are heard from here on.
+    Listening,
+    /// A message.
+    Message(&'a [u8]),
+    /// The connection was lost: nothing is heard until there is another.
+    Lost,
 }
 
 /// A way to the primary.
@@ -114,6 +124,13 @@ impl Connections {
                 Err(trouble)
             }
         }
+    }
+
+    /// The connection, if there is one at this moment.
+    pub(crate) fn at_hand(&self) -> Option<Connection> {
+        let current = self.current.try_lock().ok()?;
+        let link = current.link.clone()?;
+        Some(Connection { link, number: current.number })
     }
 
     /// Lets go of a connection that is of no more use, unless that was done already.
@@ -223,7 +240,7 @@ impl Connections {
         (self.check)(link.clone(), node.clone()).await?;
         if let Some(listen) = &self.listen {
             match link.subscribe(&listen.channel).await.map_err(Trouble::from) {
-                Ok(()) => listen.heard.notify_waiters(),
+                Ok(()) => (listen.heard)(Heard::Listening),
                 Err(trouble) if trouble.is_forbidden() => {
                     tracing::warn!("Redis does not let us listen: polling instead");
                 }
@@ -247,8 +264,10 @@ impl Connections {
         if let (true, Some(listen)) = (listening, &self.listen) {
             let heard = Arc::clone(&listen.heard);
             config = config.set_push_sender(move |push: PushInfo| {
-                if matches!(push.kind, PushKind::Message | PushKind::Disconnection) {
-                    heard.notify_waiters();
+                match (push.kind, push.data.last()) {
+                    (PushKind::Message, Some(Value::BulkString(message))) => heard(Heard::Message(message)),
+                    (PushKind::Disconnection, _) => heard(Heard::Lost),
+                    _ => {}
                 }
                 Ok::<(), std::convert::Infallible>(())
             });

@@ -1,8 +1,8 @@
 //! The books as stores keep them: what is counted for each source, under which names, and how counters become a
 //! [`Status`]. Where the counters are kept is each store's own business.
 
-use super::{Ledger, Status};
-use crate::event::{Outcome, State};
+use super::{Counted, Ledger, Status};
+use crate::event::{EventId, Outcome, State};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -63,6 +63,68 @@ impl Tally {
             Outcome::Stale => Tally::Stale,
             Outcome::Near => Tally::Near,
             Outcome::Repaired => Tally::Repaired,
+        }
+    }
+}
+
+/// Events whose repeated deliveries are remembered until they are written. Beyond that only the books count them.
+const REPEATED_EVENTS_MAX: usize = 65_536;
+/// Events whose repeated deliveries are written at once: others wait for that.
+const REPEATED_AT_ONCE_MAX: usize = 512;
+
+/// What was counted and is not written yet.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Uncounted {
+    /// Refused events, by source and code.
+    pub(super) refused: HashMap<(Arc<str>, String), u64>,
+    /// Duplicates, by source,
+    pub(super) duplicates: HashMap<Arc<str>, u64>,
+    /// and by the event that was delivered again.
+    pub(super) repeated: BTreeMap<EventId, u64>,
+}
+
+impl Uncounted {
+    pub(super) fn is_empty(&self) -> bool {
+        self.refused.is_empty() && self.duplicates.is_empty() && self.repeated.is_empty()
+    }
+
+    pub(super) fn add(&mut self, counted: Vec<Counted>) {
+        for one in counted {
+            match one {
+                Counted::Refused { source, code } => *self.refused.entry((source, code)).or_default() += 1,
+                Counted::Duplicate { source, of } => {
+                    *self.duplicates.entry(source).or_default() += 1;
+                    self.repeat(of, 1);
+                }
+            }
+        }
+    }
+
+    /// What is to be written next.
+    pub(super) fn take(&mut self) -> Uncounted {
+        let mut taken = std::mem::take(self);
+        if let Some(&first) = taken.repeated.keys().nth(REPEATED_AT_ONCE_MAX) {
+            self.repeated = taken.repeated.split_off(&first);
+        }
+        taken
+    }
+
+    /// Takes back what could not be written.
+    pub(super) fn put_back(&mut self, other: Uncounted) {
+        for (refusal, count) in other.refused {
+            *self.refused.entry(refusal).or_default() += count;
+        }
+        for (source, count) in other.duplicates {
+            *self.duplicates.entry(source).or_default() += count;
+        }
+        for (event, count) in other.repeated {
+            self.repeat(event, count);
+        }
+    }
+
+    fn repeat(&mut self, event: EventId, count: u64) {
+        if self.repeated.len() < REPEATED_EVENTS_MAX || self.repeated.contains_key(&event) {
+            *self.repeated.entry(event).or_default() += count;
         }
     }
 }

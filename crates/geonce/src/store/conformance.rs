@@ -29,7 +29,7 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         ($($check:path),+ $(,)?) => {
             $({
                 let bench = Bench::new(make(Options::default()).await);
-                $check(&bench).await;
+                Box::pin($check(&bench)).await;
                 bench.finish(stringify!($check)).await;
             })+
         };
@@ -46,6 +46,7 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         intake::of_many_copies_at_once_one_is_accepted,
         intake::an_event_may_be_dead_from_the_start,
         intake::refused_events_are_counted,
+        intake::duplicates_that_were_recognised_elsewhere_are_counted,
         delivery::work_is_leased_oldest_first_within_limits,
         delivery::a_stale_token_settles_nothing,
         delivery::lapsed_work_comes_with_little_company_and_is_counted,

@@ -12,6 +12,9 @@ mod redis;
 pub mod spill;
 mod verdict;
 
+#[cfg(test)]
+pub(crate) use self::postgres::{open_given, tests::answer_alike};
+
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId, Outcome, State};
@@ -398,13 +401,23 @@ pub struct Spilled {
     pub bytes_max: u64,
 }
 
-/// An event that was refused: counted, not recorded.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Refusal {
-    /// The source.
-    pub source: Arc<str>,
-    /// Why.
-    pub code: String,
+/// An event that came in and changes nothing but the books.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// It was refused, with this code.
+    Refused {
+        /// The source.
+        source: Arc<str>,
+        /// Why.
+        code: String,
+    },
+    /// It was known to be done without asking the store.
+    Duplicate {
+        /// The source.
+        source: Arc<str>,
+        /// The event it is a duplicate of.
+        of: EventId,
+    },
 }
 
 /// What a sweep did.
@@ -426,8 +439,14 @@ pub trait Store: Send + Sync {
     /// batch are found too; all keys of an event are claimed or none; counters change with the events.
     fn accept(&self, batch: Vec<NewEvent>, now: Timestamp) -> Answer<'_, Vec<Verdict>>;
 
-    /// Counts events that were refused. The counts are durable soon, not on return.
-    fn refuse(&self, refusals: Vec<Refusal>);
+    /// Counts events that are not recorded. The counts are durable soon, not on return.
+    fn count(&self, counted: Vec<Counted>);
+
+    /// What tells this store from every other, since it was made. `None` as long as it was never reached, or if it
+    /// has no such thing.
+    fn id(&self) -> Option<[u8; 16]> {
+        None
+    }
 
     /// Hands out work that is due, oldest first. Work whose lease has lapsed comes with little company, and only with
     /// work that has lapsed as often: see [`company_max`].

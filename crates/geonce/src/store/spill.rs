@@ -5,7 +5,7 @@
 //! counted as its duplicate when it gets there. Everything but accepting waits for the main store.
 
 use super::{
-    Access, Admission, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal,
+    Access, Admission, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
     Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Clock, Stopwatch, Timestamp};
@@ -200,7 +200,7 @@ impl Shared {
         let kept = batch.iter().map(journal_event).collect();
         let verdicts = self.journal.accept(kept, now).await?;
         self.kept.notify_one();
-        Ok(verdicts)
+        Ok(verdicts.into_iter().map(provisional).collect())
     }
 
     /// Bytes that the journal uses, as of a moment ago.
@@ -319,6 +319,16 @@ impl Shared {
         }
         let spilled = Spilled { down, waiting, bytes: used_bytes(&journal), bytes_max: self.bytes_max };
         Ok(Shared::merge(last.clone(), &journal, spilled))
+    }
+}
+
+/// What the journal is done with was brought to the main store, which is not done with it.
+fn provisional(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Duplicate { of, state: State::Done, drift, revived, .. } => {
+            Verdict::Duplicate { of, state: State::Ready, outcome: None, drift, revived }
+        }
+        verdict => verdict,
     }
 }
 
@@ -464,10 +474,14 @@ impl Store for Spill {
         Box::pin(self.shared.accept(batch, now))
     }
 
-    fn refuse(&self, refusals: Vec<Refusal>) {
+    fn id(&self) -> Option<[u8; 16]> {
+        self.shared.main()?.id()
+    }
+
+    fn count(&self, counted: Vec<Counted>) {
         match self.shared.main() {
-            Some(main) if self.shared.is_up() => main.refuse(refusals),
-            _ => self.shared.journal.refuse(refusals),
+            Some(main) if self.shared.is_up() => main.count(counted),
+            _ => self.shared.journal.count(counted),
         }
     }
 

@@ -4,7 +4,7 @@ use geonce::clock::Timestamp;
 use geonce::error::{Error, Kind, Result};
 use geonce::event::{EventId, State};
 use geonce::store::{
-    Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Refusal, Settled, Settlement, Status,
+    Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement, Status,
     Store, Swept, Verdict,
 };
 use std::collections::HashMap;
@@ -86,13 +86,19 @@ impl Store for TestStore {
         })
     }
 
-    fn refuse(&self, refusals: Vec<Refusal>) {
+    fn count(&self, counted: Vec<Counted>) {
         let mut status = self.status.lock().unwrap();
-        for refusal in refusals {
-            let books = status.ledgers.entry(refusal.source.to_string()).or_default();
+        for one in counted {
+            let (Counted::Refused { source, .. } | Counted::Duplicate { source, .. }) = &one;
+            let books = status.ledgers.entry(source.to_string()).or_default();
             books.received += 1;
-            books.refused += 1;
-            *status.invalid.entry((refusal.source.to_string(), refusal.code)).or_default() += 1;
+            match one {
+                Counted::Refused { source, code } => {
+                    books.refused += 1;
+                    *status.invalid.entry((source.to_string(), code)).or_default() += 1;
+                }
+                Counted::Duplicate { .. } => books.duplicate += 1,
+            }
         }
     }
 

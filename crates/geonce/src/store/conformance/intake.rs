@@ -2,7 +2,7 @@
 
 use super::{APPLIED, Bench, START, at, cause, key, names};
 use crate::event::{Class, EventId, Outcome, State};
-use crate::store::{Admission, Filter, Refusal, Verdict};
+use crate::store::{Admission, Counted, Filter, Verdict};
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
 use std::sync::Arc;
@@ -188,8 +188,8 @@ pub(super) async fn an_event_may_be_dead_from_the_start(bench: &Bench) {
 }
 
 pub(super) async fn refused_events_are_counted(bench: &Bench) {
-    let refusal = |code: &str| Refusal { source: "survey".into(), code: code.into() };
-    bench.store.refuse(vec![refusal("geojson_bounds"), refusal("json_syntax"), refusal("geojson_bounds")]);
+    let refusal = |code: &str| Counted::Refused { source: "survey".into(), code: code.into() };
+    bench.store.count(vec![refusal("geojson_bounds"), refusal("json_syntax"), refusal("geojson_bounds")]);
     // Counted at the latest with what is committed next.
     bench.fill(&["a"], START).await;
     let status = bench.store.status().await.unwrap();
@@ -197,4 +197,22 @@ pub(super) async fn refused_events_are_counted(bench: &Bench) {
     assert_eq!(status.invalid[&("survey".to_owned(), "json_syntax".to_owned())], 1);
     let ledger = bench.ledger().await;
     assert_eq!((ledger.received, ledger.refused, ledger.waiting), (4, 3, 1));
+}
+
+pub(super) async fn duplicates_that_were_recognised_elsewhere_are_counted(bench: &Bench) {
+    let ids = bench.fill(&["a", "b"], START).await;
+    bench.settle_all("map", APPLIED, at(1)).await;
+    let unknown = bench.event("gone", START).id;
+    let counted = |source: &str, of| Counted::Duplicate { source: source.into(), of };
+    bench.store.count(vec![counted("survey", ids[0]), counted("other", ids[0]), counted("survey", unknown)]);
+    // Counted at the latest with what is committed next.
+    bench.fill(&["c"], at(2)).await;
+    let records = (bench.record(ids[0]).await, bench.record(ids[1]).await);
+    assert_eq!((records.0.duplicates, records.1.duplicates), (2, 0));
+    assert_eq!((records.0.state, records.0.outcome), (State::Done, Some(Outcome::Applied)));
+    let ledger = bench.ledger().await;
+    assert_eq!((ledger.received, ledger.duplicate, ledger.applied, ledger.waiting), (5, 2, 2, 1));
+    let other = bench.store.status().await.unwrap().ledgers["other"];
+    assert_eq!((other.received, other.duplicate), (1, 1));
+    assert!(bench.list(Filter { id: Some(unknown), ..Filter::default() }).await.is_empty());
 }

@@ -8,7 +8,7 @@ use super::failure::{Attempt, damaged};
 use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Names, Standing};
 use crate::event::{Cause, EventId};
 use crate::store::Options;
-use crate::store::books::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally};
+use crate::store::books::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, Uncounted};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -120,11 +120,12 @@ impl<'a> Group<'a> {
     }
 
     /// Writes the counts into the transaction.
-    pub(super) fn write_counts(&mut self, refused: &HashMap<(Arc<str>, String), u64>) -> Attempt<()> {
+    pub(super) fn write_counts(&mut self, uncounted: &Uncounted) -> Attempt<()> {
+        self.count_duplicates(uncounted)?;
         let dead = &self.effects.dead;
         let mut by_code: Vec<(i64, String, i64)> =
             dead.iter().map(|((source, code), &by)| (*source, format!("{DEAD_PREFIX}{code}"), by)).collect();
-        for ((source, code), &count) in refused {
+        for ((source, code), &count) in &uncounted.refused {
             let source = self.source(source)?;
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.count(source, Tally::Received, count);
@@ -142,6 +143,24 @@ impl<'a> Group<'a> {
         }
         for (source, name, by) in by_code {
             statement.execute(params![source, name, by])?;
+        }
+        Ok(())
+    }
+
+    /// Counts duplicates that were recognised without asking. Their events may be forgotten by now.
+    fn count_duplicates(&mut self, uncounted: &Uncounted) -> Attempt<()> {
+        for (source, &count) in &uncounted.duplicates {
+            let source = self.source(source)?;
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.count(source, Tally::Received, count);
+            self.count(source, Tally::Duplicate, count);
+        }
+        for (&event, &count) in &uncounted.repeated {
+            // A record that is damaged must not keep everything else from being written: whoever needs it will say so.
+            if let Ok(Some((_, mut standing))) = self.standing(event) {
+                standing.duplicates = standing.duplicates.saturating_add_unsigned(count);
+                self.stand(event, &standing)?;
+            }
         }
         Ok(())
     }

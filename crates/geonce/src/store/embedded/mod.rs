@@ -26,14 +26,15 @@ use self::read::Reader;
 use self::row::NEVER;
 use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
-use self::writer::{Message, Refused, Request, Slice, WAITING_MAX, Writer};
+use self::writer::{Message, Request, Slice, WAITING_MAX, Waiting, Writer};
 use super::{
-    Access, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal, Settled,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
     Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::random;
+use rusqlite::OptionalExtension;
 use std::fs::{File, TryLockError};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,8 @@ struct Embedded {
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Lists and counts, which may take long; and times, which must not.
     readers: tokio::sync::RwLock<Option<[Reader; 2]>>,
-    refused: Refused,
+    uncounted: Waiting,
+    id: Option<[u8; 16]>,
     changed: Arc<Notify>,
     cursors: Cursors,
 }
@@ -103,7 +105,9 @@ impl Embedded {
             claims = Some(Claims::load(&connection, tuning, &wake)?);
         }
         let readers = [Reader::start(&place)?, Reader::start(&place)?];
-        let (refused, changed) = (Refused::default(), Arc::new(Notify::new()));
+        let id =
+            connection.query_row("SELECT value FROM meta WHERE name = 'store'", [], |row| row.get(0)).optional()?;
+        let (uncounted, changed) = (Waiting::default(), Arc::new(Notify::new()));
         let writer = Writer {
             checkpointer: if gateway { Some(Checkpointer::start(&place, tuning.restart_frames)?) } else { None },
             place: place.clone(),
@@ -112,7 +116,7 @@ impl Embedded {
             claims,
             tuning,
             known: Known::default(),
-            refused: Arc::clone(&refused),
+            uncounted: Arc::clone(&uncounted),
             changed: Arc::clone(&changed),
             wake,
             paused: false,
@@ -126,7 +130,8 @@ impl Embedded {
             messages,
             writer: Mutex::new(Some(writer)),
             readers: tokio::sync::RwLock::new(Some(readers)),
-            refused,
+            uncounted,
+            id,
             changed,
             cursors: Cursors::default(),
         })
@@ -207,12 +212,12 @@ impl Store for Embedded {
         })
     }
 
-    fn refuse(&self, refusals: Vec<Refusal>) {
-        let mut waiting = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        for Refusal { source, code } in refusals {
-            *waiting.entry((source, code)).or_default() += 1;
-        }
-        drop(waiting);
+    fn id(&self) -> Option<[u8; 16]> {
+        self.id
+    }
+
+    fn count(&self, counted: Vec<Counted>) {
+        self.uncounted.lock().unwrap_or_else(PoisonError::into_inner).add(counted);
         // If the writer has much to do, it takes them along with that.
         let _ = self.messages.try_send(Message::Wake);
     }

@@ -11,8 +11,8 @@ use super::group::{Effects, Group, Known};
 use super::schema::{Place, Purpose};
 use crate::error::{Error, Kind, Result};
 use crate::store::Options;
+use crate::store::books::Uncounted;
 use rusqlite::Connection;
-use std::collections::HashMap;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,14 +25,14 @@ const GROUP_EVENTS_MAX: usize = 2_048;
 /// or so many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// Counts of refused events that are not written yet.
-pub(super) type Refused = Arc<Mutex<HashMap<(Arc<str>, String), u64>>>;
+/// Counts that are not written yet.
+pub(super) type Waiting = Arc<Mutex<Uncounted>>;
 
 /// What the writer is sent.
 pub(super) enum Message {
     /// Something to do in a transaction.
     Run(Box<dyn Run>),
-    /// There may be something to do that needs no request: refused events, upkeep.
+    /// There may be something to do that needs no request: counts, upkeep.
     Wake,
     /// Finish, tidy up and end.
     Close(oneshot::Sender<Result<()>>),
@@ -115,7 +115,7 @@ pub(super) struct Writer {
     pub(super) claims: Option<Claims>,
     pub(super) tuning: Tuning,
     pub(super) known: Known,
-    pub(super) refused: Refused,
+    pub(super) uncounted: Waiting,
     pub(super) changed: Arc<Notify>,
     pub(super) checkpointer: Option<Checkpointer>,
     pub(super) wake: Wake,
@@ -238,7 +238,7 @@ impl Writer {
             Some(connection) => connection,
             None => self.reopen()?,
         };
-        let refused = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
+        let uncounted = self.uncounted.lock().unwrap_or_else(PoisonError::into_inner).take();
         let idle = group.is_empty();
         let ran = catch_unwind(AssertUnwindSafe(|| {
             connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -247,7 +247,7 @@ impl Writer {
             for request in group.iter_mut() {
                 request.run(&mut transaction)?;
             }
-            transaction.write_counts(&refused)?;
+            transaction.write_counts(&uncounted)?;
             let mut effects = transaction.into_effects();
             if let Some(claims) = &mut self.claims {
                 let fresh = effects.claimed.len();
@@ -260,7 +260,7 @@ impl Writer {
                 if let Err(failure) = commit_transaction(&connection) {
                     // Neither the file nor this connection can be trusted to be where they were.
                     drop(connection);
-                    self.put_back(refused);
+                    self.put_back(uncounted);
                     return Err(failure);
                 }
                 self.connection = Some(connection);
@@ -268,7 +268,7 @@ impl Writer {
                 Ok(())
             }
             Ok(Err(failure)) => {
-                self.put_back(refused);
+                self.put_back(uncounted);
                 if roll_back(&connection) {
                     self.connection = Some(connection);
                 }
@@ -276,7 +276,7 @@ impl Writer {
             }
             Err(_) => {
                 drop(connection);
-                self.put_back(refused);
+                self.put_back(uncounted);
                 Err(Error::new(Kind::Internal, "the store's writer panicked; the event was not recorded").into())
             }
         }
@@ -302,11 +302,8 @@ impl Writer {
         }
     }
 
-    fn put_back(&self, refused: HashMap<(Arc<str>, String), u64>) {
-        let mut waiting = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        for (refusal, count) in refused {
-            *waiting.entry(refusal).or_default() += count;
-        }
+    fn put_back(&self, uncounted: Uncounted) {
+        self.uncounted.lock().unwrap_or_else(PoisonError::into_inner).put_back(uncounted);
     }
 
     /// A new connection, and what memory held of the file anew.

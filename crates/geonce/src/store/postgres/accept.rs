@@ -11,11 +11,11 @@ use crate::clock::Timestamp;
 use crate::event::{EventId, Outcome};
 use crate::postgres::{Parameter, Session, Trouble};
 use crate::store::NewEvent;
+use crate::store::books::Uncounted;
 use crate::store::encoding::{
     Bytes16, DEAD, DONE, NEVER, OPEN, form_number, number, outcome_number, write_cause, write_fingerprints,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::types::Type;
 
 /// How often keys are looked at that change hands meanwhile.
@@ -24,7 +24,7 @@ const LOOKS_MAX: usize = 8;
 /// What one transaction records.
 pub(super) struct Group<'a> {
     pub(super) events: Vec<(&'a NewEvent, Timestamp)>,
-    pub(super) refused: &'a HashMap<(Arc<str>, String), u64>,
+    pub(super) uncounted: &'a Uncounted,
     /// By this the group recognises itself when its commit was not answered.
     pub(super) number: i64,
     pub(super) slot: i64,
@@ -66,9 +66,8 @@ pub(super) async fn accept<'a>(
         // The earlier attempt was committed; only its answer was lost.
         (plan.counts, plan.repeats) = Default::default();
     } else if !counted {
-        for ((source, code), &count) in group.refused {
-            plan.counts.add_refused(source, code, count);
-        }
+        plan.counts.add_uncounted(group.uncounted);
+        count_unasked(session, &group.uncounted.repeated).await?;
     }
     correct_claims(session, &known, &plan).await?;
     revive(session, &plan, &events).await?;
@@ -199,6 +198,20 @@ async fn count_repeats(session: &Session, repeats: &BTreeMap<EventId, i64>) -> A
     let counts: Vec<i64> = repeats.values().copied().collect();
     let text = "UPDATE event SET duplicates = event.duplicates + t.n FROM unnest($1::uuid[], $2::bigint[]) AS t(i, n) \
                 WHERE event.id = t.i";
+    session.execute(text, &[(&ids, Type::UUID_ARRAY), (&counts, Type::INT8_ARRAY)]).await.map(drop)
+}
+
+/// Counts repeated deliveries that were recognised without asking. Who holds such a record is not waited for, because
+/// locks are taken in one order, and this is none; the books count them all the same.
+async fn count_unasked(session: &Session, repeated: &BTreeMap<EventId, u64>) -> Attempt<()> {
+    if repeated.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = repeated.keys().map(|&id| id.into()).collect();
+    let counts: Vec<i64> = repeated.values().map(|&count| i64::try_from(count).unwrap_or(i64::MAX)).collect();
+    let text = "WITH held AS MATERIALIZED (SELECT e.id, t.n FROM unnest($1::uuid[], $2::bigint[]) AS t(i, n) \
+                JOIN event e ON e.id = t.i FOR UPDATE OF e SKIP LOCKED) \
+                UPDATE event SET duplicates = event.duplicates + held.n FROM held WHERE event.id = held.id";
     session.execute(text, &[(&ids, Type::UUID_ARRAY), (&counts, Type::INT8_ARRAY)]).await.map(drop)
 }
 

@@ -7,7 +7,7 @@ use super::Attempt;
 use super::row::{damaged, get};
 use crate::event::Cause;
 use crate::postgres::Session;
-use crate::store::books::{Counter, DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally};
+use crate::store::books::{Counter, DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, Uncounted};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_postgres::types::Type;
@@ -46,12 +46,19 @@ impl Counts {
         Ok(())
     }
 
-    /// Counts refused events.
-    pub(super) fn add_refused(&mut self, source: &Arc<str>, code: &str, count: u64) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.add(source, Tally::Received, count);
-        self.add(source, Tally::Refused, count);
-        *self.by_code.entry((Arc::clone(source), format!("{REFUSED_PREFIX}{code}"))).or_default() += count;
+    /// Counts events that are not recorded.
+    pub(super) fn add_uncounted(&mut self, uncounted: &Uncounted) {
+        for ((source, code), &count) in &uncounted.refused {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.add(source, Tally::Received, count);
+            self.add(source, Tally::Refused, count);
+            *self.by_code.entry((Arc::clone(source), format!("{REFUSED_PREFIX}{code}"))).or_default() += count;
+        }
+        for (source, &count) in &uncounted.duplicates {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.add(source, Tally::Received, count);
+            self.add(source, Tally::Duplicate, count);
+        }
     }
 
     /// Writes the counts into the rows of a slot; with `group`, notes that this group was the slot's last.

@@ -1,6 +1,6 @@
 //! Group commit: what waits to be recorded goes into one transaction, a few of which are under way at once.
 //!
-//! Nobody is answered before the commit. Counts of refused events go along; if there is nothing else, by themselves.
+//! Nobody is answered before the commit. Counts of what is not recorded go along; if there is nothing else, by themselves.
 
 use super::accept::{Group, accept};
 use super::{Attempt, Shared, transaction};
@@ -8,8 +8,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::random;
 use crate::postgres::Trouble;
-use crate::store::{NewEvent, Verdict};
-use std::collections::HashMap;
+use crate::store::books::Uncounted;
+use crate::store::{Counted, NewEvent, Verdict};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -25,26 +25,25 @@ const GROUP_EVENTS_MAX: usize = 2_048;
 /// or so many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-type Refusals = HashMap<(Arc<str>, String), u64>;
-
-/// Counts of refused events that are not written yet.
+/// Counts that are not written yet.
 #[derive(Default)]
-pub(super) struct Refused {
-    waiting: Mutex<Refusals>,
+pub(super) struct Waiting {
+    counts: Mutex<Uncounted>,
     /// Held by the lane that writes some.
     writing: tokio::sync::Mutex<()>,
 }
 
-impl Refused {
-    pub(super) fn add(&self, refusals: impl IntoIterator<Item = ((Arc<str>, String), u64)>) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        for (refusal, count) in refusals {
-            *waiting.entry(refusal).or_default() += count;
-        }
+impl Waiting {
+    pub(super) fn add(&self, counted: Vec<Counted>) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).add(counted);
     }
 
-    fn take(&self) -> Refusals {
-        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    fn put_back(&self, uncounted: Uncounted) {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).put_back(uncounted);
+    }
+
+    fn take(&self) -> Uncounted {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -57,7 +56,7 @@ struct Request {
 
 enum Message {
     Accept(Request),
-    /// There may be refusals to write.
+    /// There may be counts to write.
     Wake,
 }
 
@@ -143,24 +142,24 @@ async fn next(queue: &tokio::sync::Mutex<mpsc::Receiver<Message>>) -> Option<Vec
 
 /// Commits a group and answers it.
 async fn commit(shared: &Shared, group: Vec<Request>) {
-    // One lane at a time writes refusals. The others answer only after it: what was refused before is then counted.
-    let writing = shared.refused.writing.try_lock().ok();
-    let refused = if writing.is_some() { shared.refused.take() } else { Refusals::new() };
-    let writing = writing.filter(|_| !refused.is_empty());
-    let recorded = record(shared, &group, &refused).await;
+    // One lane at a time writes counts. The others answer only after it: what came before is then counted.
+    let writing = shared.waiting.writing.try_lock().ok();
+    let uncounted = if writing.is_some() { shared.waiting.take() } else { Uncounted::default() };
+    let writing = writing.filter(|_| !uncounted.is_empty());
+    let recorded = record(shared, &group, &uncounted).await;
     if recorded.is_err() {
-        shared.refused.add(refused);
+        shared.waiting.put_back(uncounted);
     }
     match writing {
         Some(writing) => drop(writing),
-        None => drop(shared.refused.writing.lock().await),
+        None => drop(shared.waiting.writing.lock().await),
     }
     match recorded {
         Ok(verdicts) => answer(group, verdicts),
         // Only one of them may be at fault: each on its own then.
         Err(trouble) if group.len() > 1 && !concerns_all(&trouble) => {
             for request in group {
-                match record(shared, std::slice::from_ref(&request), &Refusals::new()).await {
+                match record(shared, std::slice::from_ref(&request), &Uncounted::default()).await {
                     Ok(verdicts) => answer(vec![request], verdicts),
                     Err(trouble) => drop(request.reply.send(Err(trouble.explain("recording events")))),
                 }
@@ -192,13 +191,13 @@ fn answer(group: Vec<Request>, verdicts: Vec<Verdict>) {
     }
 }
 
-async fn record(shared: &Shared, group: &[Request], refused: &Refusals) -> Attempt<Vec<Verdict>> {
+async fn record(shared: &Shared, group: &[Request], uncounted: &Uncounted) -> Attempt<Vec<Verdict>> {
     let events = group.iter().flat_map(|request| request.batch.iter().map(|event| (event, request.now))).collect();
     let slot = shared.slots.take();
     // Half of the random bits are more than enough to tell a slot's groups apart.
     let number = i64::try_from(random() >> 65).unwrap_or(0);
-    let mut group = Group { events, refused, number, slot: slot.number, careful: false };
-    if group.events.is_empty() && refused.is_empty() {
+    let mut group = Group { events, uncounted, number, slot: slot.number, careful: false };
+    if group.events.is_empty() && uncounted.is_empty() {
         return Ok(Vec::new());
     }
     let mut recorded =

@@ -15,15 +15,15 @@ mod row;
 mod schema;
 mod select;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wake;
 mod work;
 
 use self::counts::Slots;
-use self::lanes::{Lanes, Refused};
+use self::lanes::{Lanes, Waiting};
 use self::select::{Cursors, Fate};
 use super::{
-    Access, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal, Settled,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
     Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
@@ -91,6 +91,12 @@ pub(super) fn open(url: &str, options: &Options, access: Access) -> Result<Arc<d
     Ok(Arc::new(Postgres::open(url, options, access, Time::Server)?))
 }
 
+/// A store in which the given time counts.
+#[cfg(test)]
+pub(crate) fn open_given(url: &str, options: &Options) -> Arc<dyn Store> {
+    Arc::new(Postgres::open(url, options, Access::Gateway, Time::Given).unwrap())
+}
+
 /// Whose clock counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Time {
@@ -110,7 +116,9 @@ struct Shared {
     /// By how many milliseconds the gateway's clock is ahead of the server's, when last seen.
     ahead: AtomicI64,
     slots: Slots,
-    refused: Refused,
+    waiting: Waiting,
+    /// What tells it from every other.
+    id: [u8; 16],
     /// Wakes workers of this gateway,
     changed: Notify,
     /// and those of others.
@@ -198,14 +206,16 @@ impl Postgres {
         });
         // Waiting like this is allowed on any thread; it happens once, at the start.
         let prepared = answer.recv().map_err(|_| Error::new(Kind::Internal, doing.clone()))?;
+        let (id, slots) = prepared.map_err(|trouble| with_hint(trouble.explain(&doing)))?;
         let shared = Arc::new(Shared {
             pool,
             schema,
             options: options.clone(),
             time,
             ahead: AtomicI64::new(0),
-            slots: Slots::new(prepared.map_err(|trouble| with_hint(trouble.explain(&doing)))?),
-            refused: Refused::default(),
+            slots: Slots::new(slots),
+            waiting: Waiting::default(),
+            id,
             changed: Notify::new(),
             others: Notify::new(),
             cursors: Cursors::default(),
@@ -264,8 +274,12 @@ impl Store for Postgres {
         })
     }
 
-    fn refuse(&self, refusals: Vec<Refusal>) {
-        self.shared.refused.add(refusals.into_iter().map(|Refusal { source, code }| ((source, code), 1)));
+    fn id(&self) -> Option<[u8; 16]> {
+        Some(self.shared.id)
+    }
+
+    fn count(&self, counted: Vec<Counted>) {
+        self.shared.waiting.add(counted);
         if let Some(lanes) = &*self.lanes.lock().unwrap_or_else(PoisonError::into_inner) {
             lanes.entrance().wake();
         }

@@ -64,8 +64,13 @@ fn first_tables() -> String {
     text
 }
 
-/// Makes or checks the tables and gives the slots for counters.
-pub(super) async fn prepare(pool: &Pool, schema: &str, options: &Options, access: Access) -> Attempt<Vec<i64>> {
+/// Makes or checks the tables; the store's id, and slots for counters.
+pub(super) async fn prepare(
+    pool: &Pool,
+    schema: &str,
+    options: &Options,
+    access: Access,
+) -> Attempt<([u8; 16], Vec<i64>)> {
     match access {
         Access::Tool => transaction!(pool, tries, session => exists(&session, schema))?,
         Access::Gateway => {
@@ -75,9 +80,14 @@ pub(super) async fn prepare(pool: &Pool, schema: &str, options: &Options, access
             look_after_parts(pool, schema, began, began).await?;
         }
     }
+    let text = "SELECT value FROM meta WHERE name = 'store'";
+    let rows = transaction!(pool, tries, session => session.query(text, &[]))?;
+    let id: Option<String> = rows.first().map(|row| get(row, 0)).transpose()?;
+    let id = id.and_then(|text| u128::from_str_radix(&text, 16).ok()).ok_or_else(|| damaged("the id of the store"))?;
     let text = "SELECT nextval('slot') FROM generate_series(1, $1)";
     let rows = transaction!(pool, tries, session => session.query(text, &[(&OWN_SLOTS, Type::INT8)]))?;
-    rows.iter().map(|row| Ok(get::<i64>(row, 0)? % SLOTS)).collect()
+    let slots = rows.iter().map(|row| Ok(get::<i64>(row, 0)? % SLOTS)).collect::<Attempt<_>>()?;
+    Ok((id.to_be_bytes(), slots))
 }
 
 /// How the server may lose what it has committed.

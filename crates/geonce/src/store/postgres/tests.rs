@@ -5,6 +5,8 @@ mod races;
 mod times;
 mod twin;
 
+pub(crate) use self::twin::answer_alike;
+
 use super::{Postgres, Time};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::Kind;

@@ -7,11 +7,11 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::State;
 use crate::redis::{Attempt, Trouble};
-use crate::store::{Admission, NewEvent, Refusal, Verdict};
+use crate::store::books::Uncounted;
+use crate::store::{Admission, Counted, NewEvent, Verdict};
 use geonce_key::Fingerprint;
 use redis::Cmd;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -33,8 +33,8 @@ const ID: usize = 26;
 pub(super) enum Message {
     /// Events to be recorded.
     Accept(Request),
-    /// There are refusals to be counted.
-    Refusals,
+    /// There may be counts to write.
+    Wake,
 }
 
 /// A caller's events.
@@ -44,26 +44,21 @@ pub(super) struct Request {
     pub(super) reply: oneshot::Sender<Result<Vec<Verdict>>>,
 }
 
-/// Counts of refused events that are not written yet.
+/// Counts that are not written yet.
 #[derive(Default)]
-pub(super) struct Refused(Mutex<HashMap<(Arc<str>, String), u64>>);
+pub(super) struct Waiting(Mutex<Uncounted>);
 
-type Refusals = Vec<((Arc<str>, String), u64)>;
-
-impl Refused {
-    pub(super) fn add(&self, refusals: Vec<Refusal>) {
-        self.put_back(refusals.into_iter().map(|Refusal { source, code }| ((source, code), 1)).collect());
+impl Waiting {
+    pub(super) fn add(&self, counted: Vec<Counted>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(counted);
     }
 
-    fn put_back(&self, refusals: Refusals) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (refusal, count) in refusals {
-            *waiting.entry(refusal).or_default() += count;
-        }
+    fn put_back(&self, uncounted: Uncounted) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).put_back(uncounted);
     }
 
-    fn take(&self) -> Refusals {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
+    fn take(&self) -> Uncounted {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -136,7 +131,7 @@ fn slices(events: &[(&NewEvent, Timestamp)]) -> Vec<Range<usize>> {
         }
         bytes += event.payload.len();
     }
-    // One without events too: there may be refusals to count.
+    // One without events too: there may be something to count.
     slices.push(start..events.len());
     slices
 }
@@ -146,15 +141,24 @@ async fn send(
     events: &[(&NewEvent, Timestamp)],
     now: Timestamp,
 ) -> Attempt<Vec<Attempt<Verdict>>> {
-    let refusals = shared.refused.take();
-    if events.is_empty() && refusals.is_empty() {
+    let uncounted = shared.waiting.take();
+    if events.is_empty() && uncounted.is_empty() {
         return Ok(Vec::new());
     }
     let prepared: Vec<Prepared> = events.iter().map(|(event, _)| Prepared::new(event)).collect();
     let fill = |command: &mut Cmd| {
-        command.arg(u8::from(shared.options.keep_payload)).arg(refusals.len());
-        for ((source, code), count) in &refusals {
+        command.arg(u8::from(shared.options.keep_payload));
+        command.arg(uncounted.refused.len());
+        for ((source, code), count) in &uncounted.refused {
             command.arg(&**source).arg(code).arg(*count);
+        }
+        command.arg(uncounted.duplicates.len());
+        for (source, count) in &uncounted.duplicates {
+            command.arg(&**source).arg(*count);
+        }
+        command.arg(uncounted.repeated.len());
+        for (&event, count) in &uncounted.repeated {
+            command.arg(id_text(event)).arg(*count);
         }
         for ((event, now), prepared) in events.iter().zip(&prepared) {
             prepared.write(command, event, *now);
@@ -164,7 +168,7 @@ async fn send(
     let (changed, answers) = match ran {
         Ok(ran) => ran,
         Err(trouble) => {
-            shared.refused.put_back(refusals);
+            shared.waiting.put_back(uncounted);
             return Err(trouble);
         }
     };

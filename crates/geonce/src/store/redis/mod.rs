@@ -15,11 +15,11 @@ mod select;
 mod tests;
 mod work;
 
-use self::accept::{Message, Refused, Request, WAITING_MAX, check_names};
+use self::accept::{Message, Request, WAITING_MAX, Waiting, check_names};
 use self::call::{Caller, Time};
 use self::select::Fate;
 use super::{
-    Access, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal, Settled,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
     Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
@@ -56,7 +56,7 @@ struct Redis {
 struct Shared {
     caller: Caller,
     options: Options,
-    refused: Refused,
+    waiting: Waiting,
     ready: Arc<Notify>,
     telling: Arc<AtomicBool>,
     closed: AtomicBool,
@@ -90,7 +90,8 @@ impl Redis {
         // In braces, so that all keys are in one slot of a Cluster.
         let prefix = format!("{{{}}}", address.prefix);
         let ready = Arc::new(Notify::new());
-        let listen = Listen { channel: format!("{prefix}:ready"), heard: Arc::clone(&ready) };
+        let heard = Arc::clone(&ready);
+        let listen = Listen { channel: format!("{prefix}:ready"), heard: Arc::new(move |_| heard.notify_waiters()) };
         let fit_only = !options.accept_loss;
         let opened = Arc::new(AtomicBool::new(false));
         let running = Arc::clone(&opened);
@@ -108,7 +109,7 @@ impl Redis {
         let shared = Arc::new(Shared {
             caller: Caller::new(connections, prefix, time),
             options: options.clone(),
-            refused: Refused::default(),
+            waiting: Waiting::default(),
             ready,
             telling: Arc::default(),
             closed: AtomicBool::new(false),
@@ -213,11 +214,15 @@ impl Store for Redis {
         })
     }
 
-    fn refuse(&self, refusals: Vec<Refusal>) {
-        self.shared.refused.add(refusals);
+    fn id(&self) -> Option<[u8; 16]> {
+        u128::from_str_radix(self.shared.caller.store.get()?, 16).ok().map(u128::to_be_bytes)
+    }
+
+    fn count(&self, counted: Vec<Counted>) {
+        self.shared.waiting.add(counted);
         // If the writer has much to do, it takes them along with that.
         if let Some(messages) = self.messages() {
-            let _ = messages.try_send(Message::Refusals);
+            let _ = messages.try_send(Message::Wake);
         }
     }
 
@@ -270,7 +275,7 @@ impl Store for Redis {
         Box::pin(async move {
             // Without a sender the writer finishes what it was sent, and ends.
             if let Some(messages) = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                let _ = messages.try_send(Message::Refusals);
+                let _ = messages.try_send(Message::Wake);
             }
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(writer) = writer {

@@ -6,7 +6,7 @@ use crate::error::{Error, Kind};
 use crate::event::State;
 use crate::store::conformance::{self, APPLIED, Bench, START, at};
 use crate::store::{
-    self, Access, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal,
+    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
     Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use std::path::Path;
@@ -46,8 +46,8 @@ impl Store for Switched {
         audit() -> Vec<String>;
     }
 
-    fn refuse(&self, refusals: Vec<Refusal>) {
-        self.inner.refuse(refusals);
+    fn count(&self, counted: Vec<Counted>) {
+        self.inner.count(counted);
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -147,6 +147,12 @@ async fn what_comes_while_the_store_is_down_reaches_it_later_once() {
     let status = rig.until(drained).await;
     let books = status.ledgers["survey"];
     assert_eq!((books.received, books.duplicate, books.waiting), (5, 2, 3));
+    // The journal is done with "c". The store is not, and cannot say so.
+    rig.switch(true);
+    let copy = rig.bench.accept_one(rig.bench.event("c", at(3)), at(3)).await;
+    assert!(matches!(copy, Verdict::Duplicate { state: State::Ready, outcome: None, .. }), "{copy:?}");
+    rig.switch(false);
+    rig.until(drained).await;
     let leased = rig.bench.lease("map", 10, at(200)).await;
     assert_eq!(leased.len(), 3);
     assert!(leased.iter().any(|leased| leased.lease.event == before[0]));

@@ -4,7 +4,7 @@ use super::given;
 use crate::event::{Class, Ids, Outcome, State, random};
 use crate::store::conformance::{at, cause, key};
 use crate::store::{
-    Access, Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Refusal,
+    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
     Settlement, Store,
 };
 use bytes::Bytes;
@@ -132,7 +132,7 @@ impl Twins {
             }
             14 => {
                 for store in [one, two] {
-                    store.refuse(vec![Refusal { source: "survey".into(), code: "json_syntax".into() }]);
+                    store.count(vec![Counted::Refused { source: "survey".into(), code: "json_syntax".into() }]);
                     store.accept(Vec::new(), now).await.unwrap();
                 }
             }
@@ -216,11 +216,16 @@ impl Twins {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_answers_as_the_embedded_store_does() {
+    answer_alike(async |options| given(&Server::shared().database(), &options), STEPS).await;
+}
+
+/// Does the same things to an embedded store and to one that `make` makes; they must answer alike.
+pub(crate) async fn answer_alike(make: impl AsyncFn(Options) -> Arc<dyn Store>, steps: usize) {
     let seed = u64::try_from(random() >> 65).unwrap() | 1;
     println!("seed {seed}");
     let options = Options { window: WINDOW, dead_retention: 2 * WINDOW, ..Options::default() };
     let embedded = crate::store::open("sqlite::memory:", &options, Access::Gateway, "".as_ref()).unwrap();
-    let stores = [embedded, given(&Server::shared().database(), &options)];
+    let stores = [embedded, make(options).await];
     let chance = Chance(seed);
     let mut twins = Twins { stores, chance, ids: Ids::new(), leases: Vec::new(), sent: Vec::new(), seconds: 0 };
     // Of several causes of death the first sink's counts. The embedded store orders sinks by when it first saw them.
@@ -232,7 +237,7 @@ async fn it_answers_as_the_embedded_store_does() {
     for store in &twins.stores {
         store.accept(vec![first.clone()], at(0)).await.unwrap();
     }
-    for step in 0..STEPS {
+    for step in 0..steps {
         twins.step().await;
         if step % 8 == 0 {
             twins.compare().await;

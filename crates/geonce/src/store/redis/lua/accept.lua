@@ -1,6 +1,7 @@
 -- Records events, or tells what is known about them.
 -- ARGV: whether payloads of done events are kept; how many kinds of refusals there are; source, code and number of each;
--- then twelve arguments for each event. Answers whether work became ready, and a verdict for each event.
+-- how many sources have duplicates that were recognised elsewhere; source and number of each; how many events they are
+-- of; id and number of each; then twelve arguments for each event. Answers whether work became ready, and a verdict for each event.
 
 local known = begin()
 if known then
@@ -17,6 +18,26 @@ for _ = 1, tonumber(ARGV[FIRST + 1]) do
   count(source, 'refused', by)
   count(source, 'refused:' .. code, by)
   place = place + 3
+end
+
+local sources = tonumber(ARGV[place])
+place = place + 1
+for _ = 1, sources do
+  local source, by = ARGV[place], tonumber(ARGV[place + 1])
+  count(source, 'received', by)
+  count(source, 'duplicate', by)
+  place = place + 2
+end
+
+local repeated_events = tonumber(ARGV[place])
+place = place + 1
+for _ = 1, repeated_events do
+  local record = P .. ':event:' .. ARGV[place]
+  -- It may be forgotten by now. One that is no record is for whoever needs it to report.
+  if redis.call('EXISTS', record) == 1 then
+    redis.pcall('HINCRBY', record, 'duplicates', ARGV[place + 1])
+  end
+  place = place + 2
 end
 
 -- Who holds the keys of these events; false for those that nobody holds.

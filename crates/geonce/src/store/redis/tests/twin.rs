@@ -6,7 +6,7 @@ use crate::event::{Class, Outcome, State};
 use crate::store::conformance::{Bench, at, cause, key};
 use crate::store::redis::Redis;
 use crate::store::{
-    Access, Admission, End, Filter, Lease, LeaseRequest, Leased, NewEvent, Options, Record, Refusal, Settlement, Store,
+    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, NewEvent, Options, Record, Settlement, Store,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -172,9 +172,9 @@ impl Twins {
                 let later = now.plus(Duration::from_millis(500));
                 while self.embedded.sweep(3, later).await.more {}
                 while self.redis.sweep(3, later).await.more {}
-                let refusal = Refusal { source: "survey".into(), code: "json_syntax".into() };
-                self.embedded.store.refuse(vec![refusal.clone()]);
-                self.redis.store.refuse(vec![refusal]);
+                let refusal = Counted::Refused { source: "survey".into(), code: "json_syntax".into() };
+                self.embedded.store.count(vec![refusal.clone()]);
+                self.redis.store.count(vec![refusal]);
             }
         }
     }
