@@ -155,6 +155,7 @@ impl Filled {
             events_max: 100,
             bytes_max: 1 << 20,
             duration: Duration::from_mins(1),
+            event: None,
         };
         let leased = self.runtime.block_on(self.store.lease(request, SystemClock.now())).unwrap();
         if write {
@@ -183,7 +184,7 @@ impl Filled {
                 sink.close().await.unwrap();
             });
         }
-        let done = |leased: store::Leased| Settlement { lease: leased.lease, end: End::Done(Outcome::Applied) };
+        let done = |leased: store::Leased| Settlement { lease: leased.lease, end: End::Done(Outcome::Applied, None) };
         let settlements = leased.into_iter().map(done).collect();
         self.runtime.block_on(self.store.settle(settlements, SystemClock.now())).unwrap();
     }

@@ -7,6 +7,7 @@
 mod delivery;
 mod intake;
 mod keeping;
+mod results;
 
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
@@ -54,6 +55,10 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         delivery::an_event_is_dead_when_one_sink_is_and_the_others_are_served,
         delivery::leases_can_be_extended,
         delivery::waiting_workers_hear_of_new_work,
+        results::a_result_is_kept_until_its_event_is_forgotten,
+        results::of_several_results_the_first_is_kept,
+        results::one_event_can_be_leased_by_its_id,
+        results::the_end_of_a_run_is_heard,
         keeping::dead_events_are_replayed_and_purged,
         keeping::a_redelivery_revives_what_died_of_a_transient_cause,
         keeping::lists_are_filtered_and_paged,
@@ -178,10 +183,25 @@ impl Bench {
         ids
     }
 
+    /// Leases one event for a minute.
+    pub(crate) async fn lease_event(&self, sink: &str, event: EventId, now: Timestamp) -> Option<Leased> {
+        let (sink, duration) = (sink.into(), Duration::from_mins(1));
+        let request = LeaseRequest { sink, events_max: 9, bytes_max: 9, duration, event: Some(event) };
+        let mut leased = self.store.lease(request, now).await.unwrap();
+        self.lawful().await;
+        assert!(leased.len() <= 1, "{leased:?}");
+        leased.pop()
+    }
+
     /// Leases for a minute.
     pub(crate) async fn lease(&self, sink: &str, events_max: usize, now: Timestamp) -> Vec<Leased> {
-        let request =
-            LeaseRequest { sink: sink.into(), events_max, bytes_max: usize::MAX, duration: Duration::from_mins(1) };
+        let request = LeaseRequest {
+            sink: sink.into(),
+            events_max,
+            bytes_max: usize::MAX,
+            duration: Duration::from_mins(1),
+            event: None,
+        };
         let leased = self.store.lease(request, now).await.unwrap();
         self.lawful().await;
         leased
@@ -244,4 +264,4 @@ impl Bench {
 }
 
 /// The outcome of an ordinary write.
-pub(crate) const APPLIED: End = End::Done(Outcome::Applied);
+pub(crate) const APPLIED: End = End::Done(Outcome::Applied, None);
