@@ -312,9 +312,9 @@ async fn a_run_that_is_extended_does_not_lapse(backend: Backend) {
     let store = backend.runner().await;
     let lease = Duration::from_secs(3);
     let run = started(ledger(&store).with_lease(lease).begin(&task("a")).await.unwrap());
-    let waiter = ledger(&store);
+    let (waiter, task) = (ledger(&store), task("a"));
     let still = tokio::select! {
-        begun = waiter.wait(&task("a"), lease * 2) => begun.unwrap(),
+        begun = waiter.wait(&task, lease * 2) => begun.unwrap(),
         () = run.keep() => panic!("it was taken over"),
     };
     assert!(matches!(still, Begun::Running { .. }), "{still:?}");

@@ -5,7 +5,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Kind};
 use crate::event::State;
 use crate::store::conformance::{APPLIED, Bench};
-use crate::store::{Access, Options, Settled, Store, Verdict};
+use crate::store::{Access, Options, Settled, Verdict};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
