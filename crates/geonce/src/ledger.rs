@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct Ledger {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    name: Arc<str>,
+    source: Arc<str>,
     admission: Admission,
     lease: Duration,
     polls: [Duration; 2],
@@ -82,11 +82,12 @@ pub enum Begun {
 }
 
 impl Ledger {
-    /// The ledger with this name, which is also the source under which its runs are counted. The store may be opened by
-    /// a gateway or a runner.
+    /// The ledger with this name. Its runs are counted under the source `@name`, which no configured source can be called.
+    /// The store may be opened by a gateway or a runner.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, name: &str) -> Ledger {
         let admission = Admission::Deliver(Arc::from([Arc::from(RUNS)]));
-        Ledger { store, clock, name: name.into(), admission, lease: LEASE, polls: [POLL, POLL_MAX], ids: Ids::new() }
+        let source = format!("@{name}").into();
+        Ledger { store, clock, source, admission, lease: LEASE, polls: [POLL, POLL_MAX], ids: Ids::new() }
     }
 
     /// The same ledger with another time after which a runner that is not heard of counts as gone.
@@ -101,7 +102,7 @@ impl Ledger {
         let mut digest = Sha256::new();
         digest.update(KEY_PREFIX);
         digest.update(key.digest());
-        digest.update(self.name.as_bytes());
+        digest.update(self.source.as_bytes());
         Fingerprint::from_digest(digest.finalize().into(), key.is_secret())
     }
 
@@ -168,7 +169,7 @@ impl Ledger {
         let id = self.ids.next(now);
         let event = NewEvent {
             id,
-            source: Arc::clone(&self.name),
+            source: Arc::clone(&self.source),
             key: self.run_key(&task.key),
             aliases: Vec::new(),
             spatial: Vec::new(),

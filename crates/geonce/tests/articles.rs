@@ -297,9 +297,8 @@ async fn a_load_of_a_thousand_rows_has_a_thousand_keys(gateways: Gateways) {
 
 async fn layer(url: &str) -> Arc<dyn sink::Sink> {
     let url = url.to_owned();
-    let opened = tokio::task::spawn_blocking(move || {
-        sink::open("zones", &url, &sink::Options::default(), "".as_ref()).unwrap()
-    });
+    let opened =
+        tokio::task::spawn_blocking(move || sink::open("zones", &url, &sink::Options::default(), "".as_ref()).unwrap());
     let layer = opened.await.unwrap();
     layer.check().await.unwrap();
     layer

@@ -156,7 +156,7 @@ async fn of_twenty_that_begin_one_starts_and_all_get_its_result(backend: Backend
         assert_eq!(result(begun).as_deref(), Some("{\"rows\":7}"));
     }
     assert_eq!(result(ledger(&stores[1]).begin(&task("a")).await.unwrap()).as_deref(), Some("{\"rows\":7}"));
-    let books = stores[0].status().await.unwrap().ledgers["nightly"];
+    let books = stores[0].status().await.unwrap().ledgers["@nightly"];
     assert_eq!((books.applied, books.received - books.duplicate), (1, 1));
     sound(&stores[0]).await;
 }
@@ -215,7 +215,7 @@ async fn those_who_wait_are_woken(backend: Backend) {
         let ledger = deaf_to_time(waiting_store);
         let waiting = tokio::spawn(async move { ledger.wait(&task(&name), LONG).await.unwrap() });
         // It has begun to wait when its beginning is counted; what ends between that and its wait is seen all the same.
-        while first.status().await.unwrap().ledgers["nightly"].duplicate <= number {
+        while first.status().await.unwrap().ledgers["@nightly"].duplicate <= number {
             tokio::task::yield_now().await;
         }
         let woken = Stopwatch::start();

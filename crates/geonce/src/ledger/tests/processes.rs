@@ -80,7 +80,7 @@ async fn many_processes_make_a_store_and_run_everything_once() {
         assert!(code.success(), "{code}");
     }
     let store = backend.runner().await;
-    let books = store.status().await.unwrap().ledgers["nightly"];
+    let books = store.status().await.unwrap().ledgers["@nightly"];
     assert_eq!((books.applied, books.waiting, books.dead), (RUNS_TRIED as u64, 0, 0));
     sound(&store).await;
 }
