@@ -73,6 +73,7 @@ fn task(name: &str) -> Task {
     Task { key: key(name), payload: format!("{{\"file\":\"{name}\"}}").into() }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as it is given")]
 fn text(result: &str) -> Option<ResultText> {
     Some(ResultText::new(result).unwrap())
 }

@@ -164,7 +164,7 @@ impl Place {
                 .hint("name another file")
                 .into());
         }
-        if version > SCHEMA_VERSION || version < 1 {
+        if !(1..=SCHEMA_VERSION).contains(&version) {
             let message = format!(
                 "{name} has schema {version}, this release reads schema {SCHEMA_VERSION}: a newer one wrote it"
             );
