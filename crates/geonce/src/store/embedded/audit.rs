@@ -114,6 +114,14 @@ fn work(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
     if strays > 0 {
         findings.add(format!("{strays} entries of the queue have no event or no sink"));
     }
+    let free: i64 = connection.query_row(
+        "SELECT count(*) FROM run WHERE NOT EXISTS (SELECT 1 FROM event WHERE id = run.event)",
+        [],
+        |row| row.get(0),
+    )?;
+    if free > 0 {
+        findings.add(format!("{free} keys of runs belong to no event"));
+    }
     Ok(())
 }
 

@@ -2,10 +2,10 @@
 
 use super::{TINY, bench, gateway, knows, open};
 use crate::error::Kind;
-use crate::event::Class;
+use crate::event::{Class, Outcome};
 use crate::store::conformance::{APPLIED, Bench, START, at, cause, key};
 use crate::store::embedded::Embedded;
-use crate::store::{Access, End, Filter, Options, Store, Verdict};
+use crate::store::{Access, End, Filter, Options, RUNS, ResultText, Store, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,8 +80,22 @@ async fn varied(file: &Path) -> Vec<String> {
         let end = if place % 3 == 0 { End::Dead(cause(Class::Schema)) } else { APPLIED };
         bench.settle(&leased.lease, end, at(101)).await;
     }
-    for leased in bench.lease("log", 20, at(102)).await {
-        bench.settle(&leased.lease, APPLIED, at(103)).await;
+    for (place, leased) in bench.lease("log", 20, at(102)).await.iter().enumerate() {
+        let result = match place % 3 {
+            0 => None,
+            1 => Some(ResultText::row("log", "public.log")),
+            _ => ResultText::new(format!("{{\"line\":{place}}}")).ok(),
+        };
+        bench.settle(&leased.lease, End::Done(Outcome::Applied, result), at(103)).await;
+    }
+    for number in 0..6_u64 {
+        let run = bench.event_for(&format!("run{number}"), &[RUNS], at(104));
+        let id = run.id;
+        bench.accept_one(run, at(104)).await;
+        let lease = bench.lease_event(RUNS, id, at(104)).await.unwrap().lease;
+        if number % 2 == 0 {
+            bench.settle(&lease, APPLIED, at(105)).await;
+        }
     }
     store.close().await.unwrap();
     names
