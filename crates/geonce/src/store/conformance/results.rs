@@ -78,6 +78,7 @@ pub(super) async fn the_end_of_a_run_is_heard(bench: &Bench) {
         done("{}"),
         End::Dead(cause(Class::Unavailable)),
         End::Retry { at: at(1), cause: cause(Class::Unavailable), counts: true },
+        done("forgotten later"),
     ];
     for (number, end) in ends.into_iter().enumerate() {
         let event = bench.event_for(&format!("run{number}"), &[RUNS], START);

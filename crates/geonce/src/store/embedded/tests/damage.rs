@@ -125,6 +125,25 @@ fn difference(left: &str, right: &str) -> String {
 }
 
 #[tokio::test]
+async fn another_result_than_was_given_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("geonce.db");
+    varied(&file).await;
+    let store = gateway(&file);
+    let records = bench(&store).list(Filter::default()).await;
+    let own = records.iter().find(|record| record.result.as_deref().is_some_and(|text| text.contains("line"))).unwrap();
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    for other in ["'{\"line\":99}'", "1", "NULL"] {
+        let change = format!("UPDATE event SET result = {other} WHERE id = ?1");
+        assert_eq!(connection.execute(&change, [own.id.to_bytes()]).unwrap(), 1);
+        let filter = Filter { id: Some(own.id), ..Filter::default() };
+        let request = crate::store::ListRequest { filter, before: None, limit: 1, payloads: false };
+        assert_eq!(store.list(request).await.err().map(|error| error.kind()), Some(Kind::Corrupt), "{other}");
+        assert_eq!(store.audit().await.unwrap().len(), 1, "{other}");
+    }
+}
+
+#[tokio::test]
 async fn a_flipped_bit_is_detected_or_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("geonce.db");
