@@ -96,12 +96,14 @@ impl Filler {
                 events_max: 4_096,
                 bytes_max: LEASE_BYTES_MAX,
                 duration: LEASE,
+                event: None,
             };
             let leased = self.store.lease(request, SystemClock.now()).await?;
             if leased.is_empty() {
                 return Ok(());
             }
-            let done = |leased: store::Leased| Settlement { lease: leased.lease, end: End::Done(Outcome::Applied) };
+            let done =
+                |leased: store::Leased| Settlement { lease: leased.lease, end: End::Done(Outcome::Applied, None) };
             self.store.settle(leased.into_iter().map(done).collect(), SystemClock.now()).await?;
         }
     }

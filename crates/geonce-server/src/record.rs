@@ -23,6 +23,11 @@ fn cause_json(cause: &Cause) -> Value {
     })
 }
 
+/// A result as it was meant: as JSON, or else as text.
+fn result_json(result: &str) -> Value {
+    serde_json::from_str(result).unwrap_or_else(|_| result.into())
+}
+
 /// An event as one line of JSON; with its payload if it was asked for and is still kept.
 pub(crate) fn line(record: &Record) -> String {
     let keys = |fingerprints: &[Fingerprint]| fingerprints.iter().map(key).collect::<Vec<_>>();
@@ -48,6 +53,7 @@ pub(crate) fn line(record: &Record) -> String {
         "spatial": keys(&record.spatial),
         "state": record.state.as_str(),
         "outcome": record.outcome.map(Outcome::as_str),
+        "result": record.result.as_deref().map(result_json),
         "cause": record.cause.as_ref().map(cause_json),
         "received": record.received.to_string(),
         "settled": record.settled.map(|at| at.to_string()),
@@ -95,6 +101,9 @@ pub(crate) fn print(page: &mut Page, record: &Record, hint: Option<&str>) -> Res
     pair(page, "received", &moment(record.received, now))?;
     if let Some(settled) = record.settled {
         pair(page, "settled", &moment(settled, now))?;
+    }
+    if let Some(result) = &record.result {
+        pair(page, "result", &escaped(result))?;
     }
     pair(page, "duplicates", &show::count(record.duplicates))?;
     for work in &record.work {

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use geonce::clock::{Clock, SystemClock};
 use geonce::event::{Cause, Class, EventId, Ids, Outcome};
 use geonce::sink::{self, Outgoing};
-use geonce::store::{self, Access, Admission, Counted, End, LeaseRequest, NewEvent, Settlement, Store, Verdict};
+use geonce::store::{
+    self, Access, Admission, Counted, End, LeaseRequest, NewEvent, ResultText, Settlement, Store, Verdict,
+};
 use geonce_key::{Encoding, Form, Input, Keyer, Policy, Reader};
 use serde_json::Value;
 use std::path::Path;
@@ -155,6 +157,7 @@ impl Filled {
             events_max: 100,
             bytes_max: 1 << 20,
             duration: Duration::from_mins(1),
+            event: None,
         };
         let leased = self.runtime.block_on(self.store.lease(request, SystemClock.now())).unwrap();
         if write {
@@ -183,7 +186,8 @@ impl Filled {
                 sink.close().await.unwrap();
             });
         }
-        let done = |leased: store::Leased| Settlement { lease: leased.lease, end: End::Done(Outcome::Applied) };
+        let end = End::Done(Outcome::Applied, Some(ResultText::row("zones", "features.gpkg zones")));
+        let done = |leased: store::Leased| Settlement { lease: leased.lease, end: end.clone() };
         let settlements = leased.into_iter().map(done).collect();
         self.runtime.block_on(self.store.settle(settlements, SystemClock.now())).unwrap();
     }
@@ -315,9 +319,11 @@ fn events_are_listed_filtered_and_shown() {
     folder.geonce(&["events", "list", "--since", "yesterday"]).expect(2, &["is no time", "2h for two hours ago"]);
     folder.geonce(&["events", "list", "--state", "gone"]).expect(2, &["ready, leased, done, dead"]);
     let key = event["key"].as_str().unwrap().to_owned();
-    let shown = folder
-        .geonce(&["events", "show", &key])
-        .expect(0, &[&first.to_string(), "applied", "\"coordinates\": [13.4, 52.50]"]);
+    assert_eq!((&event["result"]["rows"], &event["result"]["key"]), (&1.into(), &event["key"]));
+    let shown = folder.geonce(&["events", "show", &key]).expect(
+        0,
+        &[&first.to_string(), "applied", "\"table\":\"features.gpkg zones\"", "\"coordinates\": [13.4, 52.50]"],
+    );
     assert!(shown.out.contains("a\\u009bb") && !shown.out.contains('\u{9b}'), "{}", shown.out);
     folder.geonce(&["events", "show", &second.to_string(), "--json"]).expect(0, &["\"coordinates\":[13.5,52.50]"]);
     let nobody = Ids::new().next(SystemClock.now()).to_string();

@@ -10,6 +10,7 @@ pub mod delivery;
 pub mod error;
 pub mod event;
 pub mod intake;
+pub mod ledger;
 mod postgres;
 mod redis;
 pub mod retry;

@@ -183,7 +183,7 @@ impl Shared {
         let done: Vec<_> = settlements
             .iter()
             .map(|settlement| match settlement.end {
-                End::Done(outcome) => Some((settlement.lease.event, outcome)),
+                End::Done(outcome, _) => Some((settlement.lease.event, outcome)),
                 _ => None,
             })
             .collect();

@@ -29,6 +29,7 @@ struct Scripted {
     answers: Answers,
     batches: Mutex<Vec<usize>>,
     proven: bool,
+    place: Option<&'static str>,
 }
 
 impl Sink for Scripted {
@@ -51,6 +52,10 @@ impl Sink for Scripted {
 
     fn applied(&self, _after: Option<[u8; 16]>, _limit: usize) -> Answer<'_, Option<Vec<Proof>>> {
         Box::pin(async { Ok(None) })
+    }
+
+    fn place(&self) -> Option<String> {
+        self.place.map(str::to_owned)
     }
 
     fn close(&self) -> Answer<'_, ()> {
@@ -150,7 +155,7 @@ impl Serving {
 }
 
 fn scripted(answers: impl Fn(&Outgoing) -> Result<Written, Kind> + Send + Sync + 'static) -> Arc<Scripted> {
-    Arc::new(Scripted { answers: Box::new(answers), batches: Mutex::new(Vec::new()), proven: false })
+    Arc::new(Scripted { answers: Box::new(answers), batches: Mutex::new(Vec::new()), proven: false, place: None })
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as a sink answers")]
@@ -169,6 +174,29 @@ fn at_once() -> Retry {
 
 fn is_named(outgoing: &Outgoing, name: &str) -> bool {
     String::from_utf8_lossy(&outgoing.payload).contains(&format!("\"{name}\""))
+}
+
+#[tokio::test]
+async fn an_applied_event_says_in_which_row_it_is() {
+    let rig = Rig::new(&["zones"]);
+    rig.send(&["a", "b"]).await;
+    let answers = |outgoing: &Outgoing| {
+        Ok(Written::Done(if is_named(outgoing, "a") { Outcome::Applied } else { Outcome::Stale }))
+    };
+    let sink = Scripted {
+        answers: Box::new(answers),
+        batches: Mutex::new(Vec::new()),
+        proven: false,
+        place: Some("public.zones"),
+    };
+    let serving = rig.serve("zones", Retry::default(), &Arc::new(sink));
+    rig.until(|ledger| ledger.waiting == 0).await;
+    serving.end().await;
+    for record in rig.records(Filter::default()).await {
+        let key = record.key.text(geonce_key::Encoding::Base64);
+        let row = format!("{{\"sink\":\"zones\",\"table\":\"public.zones\",\"rows\":1,\"key\":\"{key}\"}}");
+        assert_eq!(record.result.as_deref(), (record.outcome == Some(Outcome::Applied)).then_some(&*row));
+    }
 }
 
 #[tokio::test]
@@ -250,7 +278,7 @@ async fn a_permanent_error_is_death_at_once_unless_the_sink_has_proof() {
 
     let rig = Rig::new(&["zones"]);
     rig.send(&["a"]).await;
-    let proven = Scripted { answers: Box::new(refuse), batches: Mutex::default(), proven: true };
+    let proven = Scripted { answers: Box::new(refuse), batches: Mutex::default(), proven: true, place: None };
     let serving = rig.serve("zones", at_once(), &Arc::new(proven));
     rig.until(|ledger| ledger.applied == 1).await;
     serving.end().await;
@@ -273,12 +301,14 @@ async fn an_event_whose_workers_keep_dying_is_dead_in_the_end() {
     let rig = Rig::new(&["zones"]);
     rig.send(&["a", "b"]).await;
     for round in 0..=LAPSES_MAX {
-        let request = LeaseRequest { sink: "zones".into(), events_max: 10, bytes_max: 1 << 20, duration: LEASE };
+        let request =
+            LeaseRequest { sink: "zones".into(), events_max: 10, bytes_max: 1 << 20, duration: LEASE, event: None };
         let leased = rig.store.lease(request, rig.clock.now()).await.unwrap();
         assert_eq!(leased.len(), if round < 2 { 2 } else { 1 }, "round {round}");
         if round > 1 {
             // The other one is served, so that the same one lapses again.
-            let request = LeaseRequest { sink: "zones".into(), events_max: 1, bytes_max: 1 << 20, duration: LEASE };
+            let request =
+                LeaseRequest { sink: "zones".into(), events_max: 1, bytes_max: 1 << 20, duration: LEASE, event: None };
             rig.store.lease(request, rig.clock.now()).await.unwrap();
         }
         rig.clock.advance(LEASE + Duration::from_secs(1));

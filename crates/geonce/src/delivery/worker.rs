@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 use crate::event::{Cause, Class, Outcome};
 use crate::retry::Passage;
 use crate::sink::{Outgoing, Written};
-use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement};
+use crate::store::{End, Lease, LeaseRequest, Leased, ResultText, Settled, Settlement};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use tokio::sync::watch;
 /// Serves `destination` until `stop` holds true. What is in hand is finished first.
 pub async fn run(delivery: Arc<Delivery>, destination: Arc<Destination>, stop: watch::Receiver<bool>) {
     let decoder = Decoder::new(&delivery.policies, destination.entity.as_deref());
-    let mut worker = Worker { delivery: &delivery, destination: &destination, decoder, stop, last_lease: None };
+    let row = destination.sink.place().map(|place| ResultText::row(&destination.name, &place));
+    let mut worker = Worker { delivery: &delivery, destination: &destination, decoder, row, stop, last_lease: None };
     worker.run().await;
 }
 
@@ -27,6 +28,8 @@ struct Worker<'a> {
     delivery: &'a Delivery,
     destination: &'a Destination,
     decoder: Decoder<'a>,
+    /// What every row of the sink has as its result.
+    row: Option<ResultText>,
     stop: watch::Receiver<bool>,
     /// Since the last lease that was not full.
     last_lease: Option<Stopwatch>,
@@ -112,6 +115,7 @@ impl Worker<'_> {
                 events_max: self.slice_events_max().min(events_max - leased.len()),
                 bytes_max: BATCH_BYTES_MAX - bytes,
                 duration: self.delivery.lease,
+                event: None,
             };
             let asked = request.events_max;
             let slice = match self.delivery.store.lease(request, self.delivery.clock.now()).await {
@@ -269,7 +273,7 @@ impl Worker<'_> {
         let now = self.delivery.clock.now();
         let retry = &self.destination.retry;
         let (cause, after, counts) = match written {
-            Written::Done(outcome) => return End::Done(outcome),
+            Written::Done(outcome) => return self.done(outcome),
             Written::Dead(cause) => return self.dead(leased, cause).await,
             Written::Retry { cause, after, counts } => (cause, after, counts),
         };
@@ -282,10 +286,15 @@ impl Worker<'_> {
         End::Retry { at: now.plus(wait), cause, counts }
     }
 
+    /// What is applied is a row, where that is a place that somebody can look at.
+    fn done(&self, outcome: Outcome) -> End {
+        End::Done(outcome, self.row.clone().filter(|_| outcome == Outcome::Applied))
+    }
+
     /// Before an event is dead the sink is asked once more: an earlier write may have succeeded unheard.
     async fn dead(&self, leased: &Leased, cause: Cause) -> End {
         match self.destination.sink.proofs(vec![leased.key]).await {
-            Ok(Some(proofs)) if proofs == [true] => End::Done(Outcome::Applied),
+            Ok(Some(proofs)) if proofs == [true] => self.done(Outcome::Applied),
             _ => End::Dead(cause),
         }
     }
@@ -328,7 +337,7 @@ fn failed(error: &Error) -> Written {
 
 fn word(end: &End) -> &'static str {
     match end {
-        End::Done(outcome) => outcome.as_str(),
+        End::Done(outcome, _) => outcome.as_str(),
         End::Retry { .. } => "retry",
         End::Dead(_) => "dead",
     }

@@ -7,6 +7,7 @@
 mod delivery;
 mod intake;
 mod keeping;
+mod results;
 
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
@@ -16,8 +17,12 @@ use crate::store::{
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A check of an empty store.
+type Check = for<'b> fn(&'b Bench) -> Pin<Box<dyn Future<Output = ()> + 'b>>;
 
 /// Runs every check, each on a store that `make` makes.
 ///
@@ -27,14 +32,10 @@ use std::time::Duration;
 pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
     macro_rules! checks {
         ($($check:path),+ $(,)?) => {
-            $({
-                let bench = Bench::new(make(Options::default()).await);
-                Box::pin($check(&bench)).await;
-                bench.finish(stringify!($check)).await;
-            })+
+            [$((stringify!($check), (|bench| Box::pin($check(bench))) as Check)),+]
         };
     }
-    checks![
+    let checks = checks![
         intake::a_fresh_event_is_accepted_and_its_copy_is_a_duplicate,
         intake::a_batch_finds_its_own_duplicates,
         intake::any_known_alias_makes_a_duplicate,
@@ -55,11 +56,20 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         delivery::an_event_is_dead_when_one_sink_is_and_the_others_are_served,
         delivery::leases_can_be_extended,
         delivery::waiting_workers_hear_of_new_work,
+        results::a_result_is_kept_until_its_event_is_forgotten,
+        results::of_several_results_the_first_is_kept,
+        results::one_event_can_be_leased_by_its_id,
+        results::the_end_of_a_run_is_heard,
         keeping::dead_events_are_replayed_and_purged,
         keeping::a_redelivery_revives_what_died_of_a_transient_cause,
         keeping::lists_are_filtered_and_paged,
         keeping::the_store_counts_what_it_holds,
     ];
+    for (name, check) in checks {
+        let bench = Bench::new(make(Options::default()).await);
+        check(&bench).await;
+        bench.finish(name).await;
+    }
     keeping::what_is_past_its_time_is_forgotten(&make).await;
     keeping::payloads_go_when_they_are_not_kept(&make).await;
     let bench = Bench::new(make(Options::default()).await);
@@ -179,10 +189,25 @@ impl Bench {
         ids
     }
 
+    /// Leases one event for a minute.
+    pub(crate) async fn lease_event(&self, sink: &str, event: EventId, now: Timestamp) -> Option<Leased> {
+        let (sink, duration) = (sink.into(), Duration::from_mins(1));
+        let request = LeaseRequest { sink, events_max: 9, bytes_max: 9, duration, event: Some(event) };
+        let mut leased = self.store.lease(request, now).await.unwrap();
+        self.lawful().await;
+        assert!(leased.len() <= 1, "{leased:?}");
+        leased.pop()
+    }
+
     /// Leases for a minute.
     pub(crate) async fn lease(&self, sink: &str, events_max: usize, now: Timestamp) -> Vec<Leased> {
-        let request =
-            LeaseRequest { sink: sink.into(), events_max, bytes_max: usize::MAX, duration: Duration::from_mins(1) };
+        let request = LeaseRequest {
+            sink: sink.into(),
+            events_max,
+            bytes_max: usize::MAX,
+            duration: Duration::from_mins(1),
+            event: None,
+        };
         let leased = self.store.lease(request, now).await.unwrap();
         self.lawful().await;
         leased
@@ -245,4 +270,4 @@ impl Bench {
 }
 
 /// The outcome of an ordinary write.
-pub(crate) const APPLIED: End = End::Done(Outcome::Applied);
+pub(crate) const APPLIED: End = End::Done(Outcome::Applied, None);

@@ -9,11 +9,13 @@ mod encoding;
 mod findings;
 mod postgres;
 mod redis;
+mod result;
 pub mod spill;
 mod verdict;
 
 #[cfg(test)]
 pub(crate) use self::postgres::{open_given, tests::answer_alike};
+pub use self::result::{RESULT_BYTES_MAX, ResultText};
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -58,6 +60,8 @@ pub enum Access {
     Gateway,
     /// A tool beside a gateway that may be running: lists, replays, purges. It does not accept.
     Tool,
+    /// A runner, beside others and beside a gateway that may be running: all a tool does, and accepts for [`RUNS`].
+    Runner,
 }
 
 /// An event to be recorded.
@@ -123,6 +127,10 @@ pub enum Verdict {
     },
 }
 
+/// The sink of what a caller does itself, with a `ledger::Ledger`. No worker serves it, and no configured sink has such a
+/// name. The end of its work is a change that [`Store::changed`] tells.
+pub const RUNS: &str = "@runs";
+
 /// Which work a worker asks for.
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
@@ -134,6 +142,8 @@ pub struct LeaseRequest {
     pub bytes_max: usize,
     /// For so long.
     pub duration: Duration,
+    /// Only of this event.
+    pub event: Option<EventId>,
 }
 
 /// Proof that a worker holds an event for a sink. A later lease of the same work has another token.
@@ -199,8 +209,8 @@ pub struct Settlement {
 /// The end of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The sink is served. An event is done when all its sinks are.
-    Done(Outcome),
+    /// The sink is served. An event is done when all its sinks are. Of several results the first is kept.
+    Done(Outcome, Option<ResultText>),
     /// Try again at `at`.
     Retry {
         /// Not before this.
@@ -276,6 +286,8 @@ pub struct Record {
     pub state: State,
     /// What became of it, once done.
     pub outcome: Option<Outcome>,
+    /// What it became, once done, if whoever did it said so.
+    pub result: Option<Arc<str>>,
     /// Why it is dead, or why its last attempt failed.
     pub cause: Option<Cause>,
     /// When it was accepted.
@@ -476,7 +488,7 @@ pub trait Store: Send + Sync {
     /// When work for `sink` may next be due: a time in the past if there is some now, `None` if there is none.
     fn next_due(&self, sink: Arc<str>) -> Answer<'_, Option<Timestamp>>;
 
-    /// Resolves after work may have become ready. Poll beside it: a tool may have replayed events.
+    /// Resolves after work may have become ready, or a run has ended. Poll beside it: a tool may have replayed events.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Compares the store with itself: structure, books against records, claims against events. Problems in words.

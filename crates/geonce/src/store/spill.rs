@@ -241,6 +241,7 @@ impl Shared {
             events_max: DRAIN_EVENTS_MAX,
             bytes_max: DRAIN_BYTES_MAX,
             duration: DRAIN_LEASE,
+            event: None,
         };
         let leased = self.journal.lease(request, self.clock.now()).await?;
         if leased.is_empty() {
@@ -259,7 +260,7 @@ impl Shared {
         }
         let brought = main.accept(events, self.clock.now()).await;
         let end = match &brought {
-            Ok(_) => End::Done(Outcome::Applied),
+            Ok(_) => End::Done(Outcome::Applied, None),
             Err(error) => End::Retry {
                 at: self.clock.now(),
                 cause: Cause::new(Class::Unavailable, "store_unavailable", error.to_string()),

@@ -25,7 +25,13 @@ pub(super) async fn work_is_leased_oldest_first_within_limits(bench: &Bench) {
     assert_eq!(ids(&leased), [first[0], first[1], second[0]]);
     assert_eq!((leased[0].attempts, leased[0].lapses, leased[0].received), (0, 0, at(1)));
     assert_eq!(leased[0].payload, "{\"name\":\"a\"}");
-    let request = LeaseRequest { sink: "map".into(), events_max: 10, bytes_max: 20, duration: Duration::from_mins(1) };
+    let request = LeaseRequest {
+        sink: "map".into(),
+        events_max: 10,
+        bytes_max: 20,
+        duration: Duration::from_mins(1),
+        event: None,
+    };
     let small = bench.store.lease(request.clone(), at(3)).await.unwrap();
     assert_eq!(ids(&small), [second[1]]);
     let over = bench.store.lease(request, at(3)).await.unwrap();
@@ -109,13 +115,13 @@ pub(super) async fn an_event_is_done_when_all_its_sinks_are(bench: &Bench) {
     assert_eq!((record.state, record.outcome, record.work.len()), (State::Ready, None, 1));
     assert_eq!(bench.ledger().await.waiting, 1);
     let log = bench.lease("log", 1, at(1)).await.remove(0).lease;
-    assert_eq!(bench.settle(&log, End::Done(Outcome::Stale), at(2)).await, Settled::Ok);
+    assert_eq!(bench.settle(&log, End::Done(Outcome::Stale, None), at(2)).await, Settled::Ok);
     let record = bench.record(id).await;
     assert_eq!((record.state, record.outcome), (State::Done, Some(Outcome::Applied)), "applied anywhere is applied");
     assert_eq!((record.settled, record.work.len()), (Some(at(2)), 0));
     for (name, outcome) in [("b", Outcome::Stale), ("c", Outcome::Near), ("d", Outcome::Repaired)] {
         bench.fill(&[name], at(3)).await;
-        bench.settle_all("map", End::Done(outcome), at(3)).await;
+        bench.settle_all("map", End::Done(outcome, None), at(3)).await;
     }
     let ledger = bench.ledger().await;
     assert_eq!((ledger.applied, ledger.stale, ledger.near, ledger.repaired), (1, 1, 1, 1));
@@ -137,7 +143,7 @@ pub(super) async fn an_event_is_dead_when_one_sink_is_and_the_others_are_served(
     assert_eq!(bench.replay(super::Filter::default(), at(3)).await, 1);
     assert!(bench.lease("log", 1, at(3)).await.is_empty(), "a served sink is not served again");
     let map = bench.lease("map", 1, at(3)).await.remove(0).lease;
-    assert_eq!(bench.settle(&map, End::Done(Outcome::Stale), at(4)).await, Settled::Ok);
+    assert_eq!(bench.settle(&map, End::Done(Outcome::Stale, None), at(4)).await, Settled::Ok);
     assert_eq!(bench.record(id).await.outcome, Some(Outcome::Applied));
 }
 

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::event::{Cause, Outcome, State};
 use crate::store::books::Tally;
 use crate::store::verdict::{self, Clash};
-use crate::store::{Admission, NewEvent, Verdict};
+use crate::store::{Admission, NewEvent, RUNS, Verdict};
 use geonce_key::Fingerprint;
 use rusqlite::{OptionalExtension, params};
 
@@ -21,7 +21,7 @@ pub(super) fn accept(group: &mut Group<'_>, batch: &[NewEvent], now: Timestamp) 
 fn accept_one(group: &mut Group<'_>, event: &NewEvent, now: Timestamp) -> Attempt<Verdict> {
     let source = group.source(&event.source)?;
     for fingerprint in std::iter::once(&event.key).chain(&event.aliases) {
-        let Some(holder) = group.holder(Key(fingerprint.key()))? else {
+        let Some(holder) = holder(group, event, fingerprint)? else {
             continue;
         };
         if holder.id == event.id {
@@ -33,6 +33,18 @@ fn accept_one(group: &mut Group<'_>, event: &NewEvent, now: Timestamp) -> Attemp
         return repeat(group, event, source, &holder, now);
     }
     record(group, event, source, None, now)
+}
+
+/// The event that holds a key. Runs have keys of their own, which other processes may have claimed.
+fn holder(group: &Group<'_>, event: &NewEvent, fingerprint: &Fingerprint) -> Attempt<Option<EventRow>> {
+    let key = Key(fingerprint.key());
+    if is_run(event) { group.run(key) } else { group.holder(key) }
+}
+
+/// Whether an event is a caller's own run.
+pub(super) fn is_run(event: &NewEvent) -> bool {
+    let (Admission::Deliver(sinks) | Admission::Dead(_, sinks)) = &event.admission;
+    matches!(&**sinks, [sink] if **sink == *RUNS)
 }
 
 /// A duplicate: counted, and where its event died of something that time may mend, revived.
@@ -80,7 +92,7 @@ fn contradict(
     now: Timestamp,
 ) -> Attempt<Verdict> {
     let key = verdict::clash_key(event);
-    if let Some(known) = group.holder(Key(key.key()))? {
+    if let Some(known) = self::holder(group, event, &key)? {
         if known.id != event.id {
             let mut standing = known.standing;
             count_repeat(group, source, &mut standing);
@@ -120,7 +132,12 @@ fn record(
         return Ok(Verdict::Accepted);
     }
     for fingerprint in std::iter::once(keys).chain(aliases) {
-        group.claim(Key(fingerprint.key()), event.id.to_bytes())?;
+        let key = Key(fingerprint.key());
+        if is_run(event) {
+            group.claim_run(key, event.id.to_bytes())?;
+        } else {
+            group.claim(key, event.id.to_bytes())?;
+        }
     }
     let due = if state == DEAD { NEVER } else { now.millis() };
     let cause_text = cause.map(row::write_cause);
@@ -168,6 +185,7 @@ fn insert(
         duplicates: 0,
         body: None,
         cause: cause.map(row::write_cause),
+        result: None,
     };
     if state != DONE || group.options.keep_payload {
         let payload_sum = row::payload_sum(event.id, &event.payload);

@@ -114,6 +114,14 @@ fn work(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
     if strays > 0 {
         findings.add(format!("{strays} entries of the queue have no event or no sink"));
     }
+    let free: i64 = connection.query_row(
+        "SELECT count(*) FROM run WHERE NOT EXISTS (SELECT 1 FROM event WHERE id = run.event)",
+        [],
+        |row| row.get(0),
+    )?;
+    if free > 0 {
+        findings.add(format!("{free} keys of runs belong to no event"));
+    }
     Ok(())
 }
 
@@ -135,6 +143,7 @@ fn claims(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
         "SELECT 1 FROM segment CROSS JOIN sealed ON sealed.segment = segment.number AND sealed.key = ?1 \
          WHERE segment.ready = 1 AND sealed.event = ?2",
     )?;
+    let mut find_run = connection.prepare("SELECT 1 FROM run WHERE key = ?1 AND event = ?2")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let Ok(event) = EventRow::read(row) else {
@@ -142,7 +151,8 @@ fn claims(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
         };
         for fingerprint in &event.digests {
             let (key, id) = (fingerprint.key(), event.id.to_bytes());
-            if log.get(&key) != Some(&id) && !find.exists(params![key, id])? {
+            let is_claimed = log.get(&key) == Some(&id) || find.exists(params![key, id])?;
+            if !is_claimed && !find_run.exists(params![key, id])? {
                 findings.add(format!("a key of {} is not claimed for it", event.id));
             }
         }

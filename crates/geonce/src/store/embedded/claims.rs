@@ -429,7 +429,7 @@ pub(super) fn find_sealed(connection: &Connection, segment: i64, key: Key) -> At
 /// Every event that a key may belong to, found without the memory of the gateway.
 pub(super) fn find_on_disk(connection: &Connection, key: Key) -> Attempt<Vec<Bytes16>> {
     let mut statement = connection.prepare_cached(
-        "SELECT event FROM claim WHERE key = ?1 UNION \
+        "SELECT event FROM claim WHERE key = ?1 UNION SELECT event FROM run WHERE key = ?1 UNION \
          SELECT sealed.event FROM segment CROSS JOIN sealed ON sealed.segment = segment.number AND sealed.key = ?1",
     )?;
     let mut rows = statement.query([key.0])?;

@@ -5,10 +5,10 @@
 
 use super::claims::{Claims, Key, KeyMap, Step};
 use super::failure::{Attempt, damaged};
-use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Names, Standing};
+use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Kept, Names, Standing};
 use crate::event::{Cause, EventId};
-use crate::store::Options;
 use crate::store::books::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, Uncounted};
+use crate::store::{Options, ResultText};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -18,6 +18,8 @@ use std::sync::{Arc, LazyLock};
 pub(super) struct Known {
     pub(super) sources: Arc<Names>,
     pub(super) sinks: Arc<Names>,
+    /// Results that many events share.
+    pub(super) results: Arc<Names>,
 }
 
 /// A transaction in progress.
@@ -185,6 +187,19 @@ impl<'a> Group<'a> {
         Ok(number)
     }
 
+    /// A result as its column has it.
+    pub(super) fn keep(&mut self, result: &ResultText) -> Attempt<Kept> {
+        if !result.is_common() {
+            return Ok(Kept::Own(result.as_str().to_owned()));
+        }
+        if let Some(number) = self.effects.known.results.number(result.as_str()) {
+            return Ok(Kept::Common(number));
+        }
+        let number = number_of(self.connection, "result", result.as_str())?;
+        Arc::make_mut(&mut self.effects.known.results).add(number, result.as_str().into());
+        Ok(Kept::Common(number))
+    }
+
     /// The name of a source.
     pub(super) fn source_name(&mut self, number: i64) -> Attempt<Arc<str>> {
         if let Some(name) = self.effects.known.sources.name(number) {
@@ -207,25 +222,39 @@ impl<'a> Group<'a> {
     /// Writes what has changed of an event.
     pub(super) fn stand(&self, id: EventId, standing: &Standing) -> Attempt<()> {
         let mut statement = self.connection.prepare_cached(
-            "UPDATE event SET state = ?2, outcome = ?3, settled = ?4, duplicates = ?5, body = ?6, cause = ?7, mark = ?8 \
-             WHERE id = ?1",
+            "UPDATE event SET state = ?2, outcome = ?3, settled = ?4, duplicates = ?5, body = ?6, cause = ?7, mark = ?8, \
+             result = ?9 WHERE id = ?1",
         )?;
-        let Standing { state, outcome, settled, duplicates, body, cause } = standing;
+        let Standing { state, outcome, settled, duplicates, body, cause, result } = standing;
         let mark = standing.mark(id);
-        statement.execute(params![id.to_bytes(), state, outcome, settled, duplicates, body, cause, mark])?;
+        statement.execute(params![id.to_bytes(), state, outcome, settled, duplicates, body, cause, mark, result])?;
         Ok(())
     }
 
     /// Source and standing of an event.
     pub(super) fn standing(&self, id: EventId) -> Attempt<Option<(i64, Standing)>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT state, outcome, settled, duplicates, body, cause, mark, source FROM event WHERE id = ?1",
+            "SELECT state, outcome, settled, duplicates, body, cause, mark, result, source FROM event WHERE id = ?1",
         )?;
         let mut rows = statement.query([id.to_bytes()])?;
         match rows.next()? {
-            Some(row) => Ok(Some((row.get(7)?, Standing::read(row, id, [0, 1, 2, 3, 4, 5, 6])?))),
+            Some(row) => Ok(Some((row.get(8)?, Standing::read(row, id, [0, 1, 2, 3, 4, 5, 6, 7])?))),
             None => Ok(None),
         }
+    }
+
+    /// Claims a key of a run. Other processes do so too, and nothing of it is held in memory.
+    pub(super) fn claim_run(&self, key: Key, event: Bytes16) -> Attempt<()> {
+        let mut statement = self.connection.prepare_cached("INSERT OR REPLACE INTO run(key, event) VALUES (?1, ?2)")?;
+        statement.execute(params![key.0, event])?;
+        Ok(())
+    }
+
+    /// The run that holds a key.
+    pub(super) fn run(&self, key: Key) -> Attempt<Option<EventRow>> {
+        let mut statement = self.connection.prepare_cached("SELECT event FROM run WHERE key = ?1")?;
+        let event: Option<Bytes16> = statement.query_row([key.0], |row| row.get(0)).optional()?;
+        event.map_or(Ok(None), |event| self.event(EventId::from_bytes(event)))
     }
 
     /// Appends a claim to the log.

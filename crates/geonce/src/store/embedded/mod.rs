@@ -28,10 +28,10 @@ use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
 use self::writer::{Message, Request, Slice, WAITING_MAX, Waiting, Writer};
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, RUNS, Record, Settled,
     Settlement, Status, Store, Swept, Verdict,
 };
-use crate::clock::Timestamp;
+use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
 use crate::event::random;
 use rusqlite::OptionalExtension;
@@ -41,7 +41,11 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
+
+/// How long a runner waits while others make the store or bring it up to date.
+const MAKING_MAX: Duration = Duration::from_secs(5);
 
 /// Opens the store in `file`; without one, a store that is gone when it is closed.
 pub(super) fn open(file: Option<&Path>, options: &Options, access: Access) -> Result<Arc<dyn Store>> {
@@ -86,7 +90,11 @@ impl Embedded {
             None => Place { file: passing_file(), lasting: false },
         };
         let doing = format!("opening the store {}", place.file.display());
-        let lock = if access == Access::Gateway && place.lasting { Some(lock(&place.file)?) } else { None };
+        let lock = match access {
+            Access::Gateway if place.lasting => Some(lock(&place.file)?),
+            Access::Runner if place.lasting => make_current(&place)?,
+            _ => None,
+        };
         if access == Access::Tool && !place.file.exists() {
             return Err(Error::new(Kind::Missing, doing).because("there is none").hint("start the gateway once"));
         }
@@ -94,14 +102,18 @@ impl Embedded {
     }
 
     fn start(place: Place, options: &Options, access: Access, tuning: Tuning, lock: Option<File>) -> Attempt<Embedded> {
-        let connection = place.create()?;
+        let gateway = access == Access::Gateway;
+        let connection = place.create(gateway)?;
         let (messages, received) = mpsc::channel(WAITING_MAX);
         let wake = waker(&messages);
-        let gateway = access == Access::Gateway;
         let mut claims = None;
         if gateway {
-            // The lock proves that whoever held these leases is gone.
-            connection.execute("UPDATE work SET due = 0 WHERE token IS NOT NULL AND due < ?1", [NEVER])?;
+            // The lock proves that whoever held these leases is gone; runners hold theirs without it.
+            connection.execute(
+                "UPDATE work SET due = 0 WHERE token IS NOT NULL AND due < ?1 \
+                 AND sink NOT IN (SELECT number FROM sink WHERE name = ?2)",
+                rusqlite::params![NEVER, RUNS],
+            )?;
             claims = Some(Claims::load(&connection, tuning, &wake)?);
         }
         let readers = [Reader::start(&place)?, Reader::start(&place)?];
@@ -109,7 +121,10 @@ impl Embedded {
             connection.query_row("SELECT value FROM meta WHERE name = 'store'", [], |row| row.get(0)).optional()?;
         let (uncounted, changed) = (Waiting::default(), Arc::new(Notify::new()));
         let writer = Writer {
-            checkpointer: if gateway { Some(Checkpointer::start(&place, tuning.restart_frames)?) } else { None },
+            checkpointer: match access {
+                Access::Gateway | Access::Runner => Some(Checkpointer::start(&place, tuning.restart_frames)?),
+                Access::Tool => None,
+            },
             place: place.clone(),
             options: options.clone(),
             connection: Some(connection),
@@ -202,7 +217,8 @@ impl Drop for Embedded {
 
 impl Store for Embedded {
     fn accept(&self, batch: Vec<NewEvent>, now: Timestamp) -> Answer<'_, Vec<Verdict>> {
-        if self.access == Access::Tool {
+        // Keys of runs are claimed in the file, all others in the gateway's memory too.
+        if self.access != Access::Gateway && !(self.access == Access::Runner && batch.iter().all(accept::is_run)) {
             return Box::pin(async { Err(Error::new(Kind::Invalid, "only a gateway accepts events")) });
         }
         let bytes = batch.iter().map(|event| event.payload.len()).sum();
@@ -338,6 +354,28 @@ fn lock(file: &Path) -> Result<File> {
             .because("another gateway has it open")
             .hint("stop the other gateway, or give this one a store of its own")),
         Err(TryLockError::Error(error)) => Err(Error::new(Kind::Unavailable, doing()).because(error)),
+    }
+}
+
+/// Makes the store for a runner, or brings it up to date, while no gateway can be running; nothing is left to hold.
+fn make_current(place: &Place) -> Result<Option<File>> {
+    let waiting = Stopwatch::start();
+    loop {
+        let doing = || format!("opening the store {}", place.file.display());
+        if place.is_current().map_err(|failure| failure.explain(&doing()))? {
+            return Ok(None);
+        }
+        match lock(&place.file) {
+            Ok(_held) => {
+                place.create(true).map_err(|failure| failure.explain(&doing()))?;
+                return Ok(None);
+            }
+            // Another runner may be doing just this.
+            Err(error) if error.is_transient() && waiting.elapsed() < MAKING_MAX => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 

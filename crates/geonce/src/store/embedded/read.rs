@@ -3,7 +3,7 @@
 use super::claims::{Key, find_on_disk};
 use super::failure::{Attempt, damaged};
 use super::group::find_event;
-use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, NEVER, Names, OPEN, Task, bytes16};
+use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, Kept, NEVER, Names, OPEN, Task, bytes16};
 use super::schema::{Place, Purpose};
 use super::select::matches;
 use super::work::payload;
@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{EventId, State};
 use crate::store::books::{self, Counter};
+use crate::store::result::with_key;
 use crate::store::{Filter, ListRequest, Record, Status, Work};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::LazyLock;
@@ -101,7 +102,7 @@ static LIST_OPEN: LazyLock<String> = LazyLock::new(|| {
 
 /// A page of events, latest first.
 pub(super) fn list(connection: &Connection, request: &ListRequest) -> Attempt<Vec<Record>> {
-    let names = (names(connection, "source")?, names(connection, "sink")?);
+    let names = [names(connection, "source")?, names(connection, "sink")?, names(connection, "result")?];
     let limit = request.limit.min(PAGE_EVENTS_MAX);
     // Ids are less than this one: 48 bits of time are not all set before the year 10889.
     let before = request.before.map_or([0xFF; 16], EventId::to_bytes);
@@ -155,7 +156,7 @@ fn named(connection: &Connection, filter: &Filter) -> Attempt<Option<Vec<Bytes16
 /// The record of an event, if it is one that the filter means.
 fn record(
     connection: &Connection,
-    (sources, sinks): &(Names, Names),
+    [sources, sinks, results]: &[Names; 3],
     filter: &Filter,
     event: EventRow,
     payloads: bool,
@@ -198,6 +199,15 @@ fn record(
     }
     let payload = if payloads { payload(connection, &event)? } else { None };
     let settled = event.settled();
+    let result = match &event.standing.result {
+        Some(_) if event.standing.state != DONE => None,
+        None => None,
+        Some(Kept::Own(text)) => Some(text.as_str().into()),
+        Some(Kept::Common(number)) => {
+            let text = results.name(*number).ok_or_else(|| damaged(format!("result {number} is not there")))?;
+            Some(with_key(&text, &event.digests[0]))
+        }
+    };
     let last_cause = || work.iter().find_map(|work| work.cause.clone());
     Ok(Some(Record {
         id: event.id,
@@ -208,6 +218,7 @@ fn record(
         content: event.content,
         state,
         outcome: event.outcome.filter(|_| event.standing.state == DONE),
+        result,
         cause: if event.standing.state == DEAD { event.cause } else { last_cause() },
         received: event.received,
         settled,

@@ -13,13 +13,13 @@ pub(super) use crate::store::encoding::{
 use crate::store::encoding::{cause_from, form_from, read_fingerprints};
 use geonce_key::{Fingerprint, Form};
 use rusqlite::Row;
-use rusqlite::types::ValueRef;
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Columns of an event, in the order in which [`EventRow::read`] takes them.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
-     e.digests, e.spatial, e.content, e.cause, e.sum, e.mark";
+     e.digests, e.spatial, e.content, e.cause, e.sum, e.mark, e.result";
 
 /// What changes of an event.
 #[derive(Clone, Debug)]
@@ -31,6 +31,33 @@ pub(super) struct Standing {
     pub(super) body: Option<i64>,
     /// As [`write_cause`] writes it.
     pub(super) cause: Option<String>,
+    pub(super) result: Option<Kept>,
+}
+
+/// A result as its column has it.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    /// The number of one that many events share.
+    Common(i64),
+    Own(String),
+}
+
+impl ToSql for Kept {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        match self {
+            Kept::Common(number) => number.to_sql(),
+            Kept::Own(text) => text.to_sql(),
+        }
+    }
+}
+
+impl FromSql for Kept {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Kept> {
+        match value {
+            ValueRef::Integer(number) => Ok(Kept::Common(number)),
+            value => String::column_result(value).map(Kept::Own),
+        }
+    }
 }
 
 impl Standing {
@@ -43,12 +70,18 @@ impl Standing {
             sum.word(number.cast_unsigned());
         }
         sum.add(self.cause.as_deref().unwrap_or_default().as_bytes());
+        // One without a result has the checksum that it had before there were any.
+        match &self.result {
+            Some(Kept::Common(number)) => sum.word(number.cast_unsigned()),
+            Some(Kept::Own(text)) => sum.add(text.as_bytes()),
+            None => {}
+        }
         sum.finish()
     }
 
-    /// Reads it from six columns and its checksum.
-    pub(super) fn read(row: &Row<'_>, id: EventId, columns: [usize; 7]) -> Attempt<Standing> {
-        let [state, outcome, settled, duplicates, body, cause, mark] = columns;
+    /// Reads it from these columns, of which `mark` is its checksum.
+    pub(super) fn read(row: &Row<'_>, id: EventId, columns: [usize; 8]) -> Attempt<Standing> {
+        let [state, outcome, settled, duplicates, body, cause, mark, result] = columns;
         let standing = Standing {
             state: row.get(state)?,
             outcome: row.get(outcome)?,
@@ -56,6 +89,7 @@ impl Standing {
             duplicates: row.get(duplicates)?,
             body: row.get(body)?,
             cause: row.get(cause)?,
+            result: row.get(result)?,
         };
         if standing.mark(id) != row.get::<_, i64>(mark)? || !(OPEN..=DEAD).contains(&standing.state) {
             return Err(damaged(format!("the state of {id} does not match its checksum")));
@@ -94,7 +128,7 @@ impl EventRow {
         if digests.is_empty() {
             return Err(damaged(format!("the record of {id} has no key")));
         }
-        let standing = Standing::read(row, id, [2, 3, 5, 6, 9, 13, 15])?;
+        let standing = Standing::read(row, id, [2, 3, 5, 6, 9, 13, 15, 16])?;
         Ok(EventRow {
             id,
             source,

@@ -1,7 +1,8 @@
 //! The store's file: its tables, how connections to it are set up, and which files are refused.
 //!
 //! Tables: `event` (slim record), `body` (payloads), `work` (what is left to do, by event and sink), `claim` (log of
-//! keys), `sealed` and `segment` (sorted keys and their filters), `counter` (the books), `source`, `sink`, `meta`.
+//! keys), `sealed` and `segment` (sorted keys and their filters), `run` (keys of runs, which several processes claim),
+//! `result` (results that many events share), `counter` (the books), `source`, `sink`, `meta`.
 
 use super::failure::Attempt;
 use crate::error::{Error, Kind};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The schema that this release writes.
-pub(super) const SCHEMA_VERSION: i64 = 1;
+pub(super) const SCHEMA_VERSION: i64 = 2;
 /// `geo1` in ASCII: marks the file as a store.
 const APPLICATION_ID: i64 = 0x6765_6F31;
 /// How long one process waits for another's transaction.
@@ -23,6 +24,7 @@ const WRITER_CACHE_KIB: i64 = 32 * 1024;
 /// Page cache of the others, in KiB.
 const READER_CACHE_KIB: i64 = 4 * 1024;
 
+/// Schema 1; what came since, [`UPGRADES`] adds.
 const TABLES: &str = "
 CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE source(number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -47,6 +49,13 @@ CREATE TABLE segment(
 CREATE TABLE sealed(segment INTEGER, key BLOB, event BLOB NOT NULL, PRIMARY KEY(segment, key)) WITHOUT ROWID;
 INSERT INTO meta VALUES ('token', 0);
 ";
+
+/// What makes each later schema of the one before, in any store. Rows that are there stay as they are.
+const UPGRADES: [&str; 1] = ["
+ALTER TABLE event ADD COLUMN result;
+CREATE TABLE result(number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE run(key BLOB PRIMARY KEY, event BLOB NOT NULL) WITHOUT ROWID;
+"];
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,40 +113,58 @@ impl Place {
         Ok(())
     }
 
-    /// Opens the connection that writes; makes the store where there is none.
-    pub(super) fn create(&self) -> Attempt<Connection> {
+    /// Opens the connection that writes; makes the store where there is none. One of an earlier release is upgraded if
+    /// the caller holds the lock, which proves that no gateway of that release uses it.
+    pub(super) fn create(&self, may_upgrade: bool) -> Attempt<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut connection = Connection::open_with_flags(&self.file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        self.check_version(&connection)?;
+        self.check_version(&connection, may_upgrade)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         self.set_up(&connection, Purpose::Write)?;
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        if !self.check_version(&transaction)? {
+        let version = self.check_version(&transaction, may_upgrade)?;
+        if version == 0 {
             transaction.execute_batch(TABLES)?;
             transaction.execute("INSERT INTO meta VALUES ('store', ?1)", [random().to_be_bytes()])?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        }
+        for upgrade in UPGRADES.iter().skip(usize::try_from(version - 1).unwrap_or(0)) {
+            transaction.execute_batch(upgrade)?;
+        }
+        if version != SCHEMA_VERSION {
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         }
         transaction.commit()?;
         Ok(connection)
     }
 
-    /// Whether the file is a store of this release; `false` if it is empty, an error if it is anything else.
-    fn check_version(&self, connection: &Connection) -> Attempt<bool> {
+    /// Whether the file is a store that this release uses as it is.
+    pub(super) fn is_current(&self) -> Attempt<bool> {
+        if !self.file.exists() {
+            return Ok(false);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.file, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        Ok(self.check_version(&connection, true)? == SCHEMA_VERSION)
+    }
+
+    /// The schema of the file; 0 if it is empty, an error if it is no store or one that cannot be used.
+    fn check_version(&self, connection: &Connection, may_upgrade: bool) -> Attempt<i64> {
         let name = self.file.display();
         let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         if (application, version, tables) == (0, 0, 0) {
-            return Ok(false);
+            return Ok(0);
         }
         if application != APPLICATION_ID {
             return Err(Error::new(Kind::Incompatible, format!("{name} is a database, but no store of geonce"))
                 .hint("name another file")
                 .into());
         }
-        if version != SCHEMA_VERSION {
+        if !(1..=SCHEMA_VERSION).contains(&version) {
             let message = format!(
                 "{name} has schema {version}, this release reads schema {SCHEMA_VERSION}: a newer one wrote it"
             );
@@ -145,7 +172,13 @@ impl Place {
                 .hint("use the release that wrote it, or a later one")
                 .into());
         }
-        Ok(true)
+        if version < SCHEMA_VERSION && !may_upgrade {
+            let message = format!("{name} has schema {version}, this release uses schema {SCHEMA_VERSION}");
+            return Err(Error::new(Kind::Incompatible, message)
+                .hint("start the gateway of this release once: it brings the store up to date")
+                .into());
+        }
+        Ok(version)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
 use crate::store::books::Tally;
 use crate::store::verdict::{cause_with, outcome_with};
-use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement, company_max};
+use crate::store::{End, Lease, LeaseRequest, Leased, RUNS, Settled, Settlement, company_max};
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, params};
 
@@ -27,7 +27,7 @@ struct Due {
 /// Hands out work.
 pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Leased>> {
     let sink = group.sink(&request.sink)?;
-    let candidates = due(group, sink, request.events_max.min(LEASE_EVENTS_MAX), now)?;
+    let candidates = due(group, sink, request, now)?;
     let mut leased: Vec<Leased> = Vec::new();
     let mut bytes = 0;
     let mut token = None;
@@ -80,12 +80,22 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
     Ok(leased)
 }
 
-fn due(group: &Group<'_>, sink: i64, limit: usize, now: Timestamp) -> Attempt<Vec<Due>> {
-    let mut statement = group.connection.prepare_cached(
-        "SELECT event, token, attempts, lapses, cause, mark FROM work INDEXED BY queue \
-         WHERE sink = ?1 AND due <= ?2 ORDER BY due LIMIT ?3",
-    )?;
-    let mut rows = statement.query(params![sink, now.millis().min(NEVER - 1), row::number(limit)])?;
+fn due(group: &Group<'_>, sink: i64, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Due>> {
+    let (now, limit) = (now.millis().min(NEVER - 1), row::number(request.events_max.min(LEASE_EVENTS_MAX)));
+    let mut statement = group.connection.prepare_cached(match request.event {
+        None => {
+            "SELECT event, token, attempts, lapses, cause, mark FROM work INDEXED BY queue \
+             WHERE sink = ?1 AND due <= ?2 ORDER BY due LIMIT ?3"
+        }
+        Some(_) => {
+            "SELECT event, token, attempts, lapses, cause, mark FROM work \
+             WHERE sink = ?1 AND due <= ?2 AND event = ?4 LIMIT ?3"
+        }
+    })?;
+    let mut rows = match request.event {
+        None => statement.query(params![sink, now, limit])?,
+        Some(event) => statement.query(params![sink, now, limit, event.to_bytes()])?,
+    };
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         let event = EventId::from_bytes(bytes16(row, 0)?);
@@ -144,15 +154,17 @@ pub(super) fn settle(group: &mut Group<'_>, settlements: &[Settlement], now: Tim
 fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) -> Attempt<Settled> {
     let lease = &settlement.lease;
     let sink = group.sink(&lease.sink)?;
-    let outcome = match &settlement.end {
-        End::Done(outcome) => {
+    // Whoever waits for a run hears of its end.
+    let ends_run = *lease.sink == *RUNS;
+    let (outcome, result) = match &settlement.end {
+        End::Done(outcome, result) => {
             // The usual end, so finding out whether the lease is held and ending it are one.
             let mut statement =
                 group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2 AND token = ?3")?;
             if statement.execute(params![lease.event.to_bytes(), sink, lease.token.cast_signed()])? == 0 {
                 return Ok(Settled::LeaseLost);
             }
-            Some(*outcome)
+            (Some(*outcome), result.as_ref())
         }
         End::Retry { cause, .. } | End::Dead(cause) => {
             let Some(mut task) = held_task(group, lease, sink)? else {
@@ -166,16 +178,20 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
                 return Ok(Settled::Ok);
             }
             set_task(group, lease.event, sink, NEVER, None, &task)?;
-            None
+            (None, None)
         }
     };
-    let (source, standing) = group
+    let (source, mut standing) = group
         .standing(lease.event)?
         .ok_or_else(|| damaged(format!("there is work for {}, but no record", lease.event)))?;
     if standing.state != OPEN {
         return Err(damaged(format!("there is leased work for {}, which is settled", lease.event)));
     }
+    if let (None, Some(result)) = (&standing.result, result) {
+        standing.result = Some(group.keep(result)?);
+    }
     resolve(group, lease.event, source, standing, outcome, now)?;
+    group.effects.changed |= ends_run;
     Ok(Settled::Ok)
 }
 
@@ -308,6 +324,11 @@ pub(super) fn forget(group: &mut Group<'_>, event: &EventRow) -> Attempt<()> {
     }
     group.connection.prepare_cached("DELETE FROM work WHERE event = ?1")?.execute([id])?;
     group.connection.prepare_cached("DELETE FROM event WHERE id = ?1")?.execute([id])?;
+    // Claims of other events are left to themselves: one whose event is gone is free.
+    group
+        .connection
+        .prepare_cached("DELETE FROM run WHERE key = ?1 AND event = ?2")?
+        .execute(params![event.digests[0].key(), id])?;
     group.count(event.source, Tally::Keys, -row::number(event.digests.len()));
     if event.standing.state == DONE {
         group.count(event.source, Tally::Done, -1);

@@ -58,11 +58,23 @@ pub(super) async fn lease(shared: &Shared, request: &LeaseRequest, now: Timestam
 
 /// What may be leased together: oldest first, within the limits, in the company that [`company_max`] allows.
 async fn due(session: &Session, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Due>> {
-    let text = "SELECT event, token, attempts, lapses, bytes FROM work WHERE sink = $1 AND due <= $2 \
-                ORDER BY due, event LIMIT $3 FOR UPDATE SKIP LOCKED";
+    let text = match request.event {
+        None => {
+            "SELECT event, token, attempts, lapses, bytes FROM work WHERE sink = $1 AND due <= $2 \
+             ORDER BY due, event LIMIT $3 FOR UPDATE SKIP LOCKED"
+        }
+        // Whoever asks for this one wants to know what becomes of it, so is not told that there is nothing meanwhile.
+        Some(_) => {
+            "SELECT event, token, attempts, lapses, bytes FROM work WHERE sink = $1 AND due <= $2 AND event = $4 \
+             LIMIT $3 FOR UPDATE"
+        }
+    };
     let (sink, limit) = (&*request.sink, number(request.events_max.min(LEASE_EVENTS_MAX)));
-    let parameters: [Parameter<'_>; 3] =
-        [(&sink, Type::TEXT), (&now.millis().min(NEVER - 1), Type::INT8), (&limit, Type::INT8)];
+    let (due, event) = (now.millis().min(NEVER - 1), request.event.map(Uuid::from));
+    let mut parameters: Vec<Parameter<'_>> = vec![(&sink, Type::TEXT), (&due, Type::INT8), (&limit, Type::INT8)];
+    if let Some(event) = &event {
+        parameters.push((event, Type::UUID));
+    }
     let (mut found, mut bytes): (Vec<Due>, usize) = (Vec::new(), 0);
     for row in session.query(text, &parameters).await? {
         let lapsed = get::<Option<i64>>(&row, 1)?.is_some();

@@ -221,7 +221,7 @@ impl Postgres {
             cursors: Cursors::default(),
         });
         let (mut wakers, lanes) = (vec![handle.spawn(wake::tell_others(Arc::clone(&shared)))], Lanes::new());
-        if access == Access::Gateway {
+        if access != Access::Tool {
             wakers.push(handle.spawn(wake::listen(Arc::clone(&shared), address)));
             lanes.start(&handle, &shared);
         }

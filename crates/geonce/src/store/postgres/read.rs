@@ -87,6 +87,7 @@ fn record(event: EventRow, work: Vec<Work>, payload: Option<Bytes>) -> Record {
         content: event.content,
         state,
         outcome: event.outcome.filter(|_| event.state == DONE),
+        result: event.result.filter(|_| event.state == DONE),
         cause: if event.state == DEAD { event.cause } else { last_cause() },
         received: event.received,
         settled: event.settled,

@@ -6,6 +6,7 @@ use crate::error::{Error, Kind};
 use crate::event::{Cause, EventId, Outcome};
 use crate::postgres::Trouble;
 use crate::store::encoding::{Bytes16, cause_from, form_from, outcome_from, read_fingerprints};
+use crate::store::result::shown;
 use bytes::{BufMut, BytesMut};
 use geonce_key::{Fingerprint, Form};
 use std::sync::Arc;
@@ -71,7 +72,7 @@ pub(super) fn get<T: FromSqlOwned>(row: &Row, column: usize) -> Attempt<T> {
 
 /// The columns of an event, in the order in which [`EventRow::read`] takes them.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.digests, e.spatial, \
-     e.content, e.cause";
+     e.content, e.cause, e.result";
 
 /// The row of an event.
 pub(super) struct EventRow {
@@ -88,6 +89,7 @@ pub(super) struct EventRow {
     pub(super) spatial: Vec<Fingerprint>,
     pub(super) content: [u8; 32],
     pub(super) cause: Option<Cause>,
+    pub(super) result: Option<Arc<str>>,
 }
 
 impl EventRow {
@@ -100,6 +102,7 @@ impl EventRow {
             return Err(damaged(format!("the record of {id} has no key")));
         }
         let spatial: Option<Vec<u8>> = get(row, 10)?;
+        let result: Option<String> = get(row, 13)?;
         Ok(EventRow {
             id,
             source: get::<String>(row, 1)?.into(),
@@ -107,6 +110,7 @@ impl EventRow {
             outcome: get::<Option<i16>>(row, 3)?.map(|n| outcome_from(n.into())).transpose().map_err(damaged)?,
             received: Timestamp::from_millis(get(row, 4)?),
             settled: get::<Option<i64>>(row, 5)?.map(Timestamp::from_millis),
+            result: result.map(|stored| shown(&stored, &digests[0])).transpose().map_err(damaged)?,
             duplicates: get(row, 6)?,
             form: form_from(get::<i16>(row, 7)?.into()).map_err(damaged)?,
             crs: crs.map(u32::try_from).transpose().map_err(|_| damaged("a coordinate system out of range"))?,

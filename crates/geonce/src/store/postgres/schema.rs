@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What makes each version of the schema from the one before.
-const MIGRATIONS: &[fn() -> String] = &[first_tables];
+const MIGRATIONS: &[fn() -> String] = &[first_tables, results];
 
 /// Parts of the table of keys.
 const CLAIM_PARTS: usize = 16;
@@ -64,6 +64,11 @@ fn first_tables() -> String {
     text
 }
 
+/// What an event became. Gateways of the release before go on working beside it.
+fn results() -> String {
+    "ALTER TABLE event ADD COLUMN result text".to_owned()
+}
+
 /// Makes or checks the tables; the store's id, and slots for counters.
 pub(super) async fn prepare(
     pool: &Pool,
@@ -73,7 +78,7 @@ pub(super) async fn prepare(
 ) -> Attempt<([u8; 16], Vec<i64>)> {
     match access {
         Access::Tool => transaction!(pool, tries, session => exists(&session, schema))?,
-        Access::Gateway => {
+        Access::Gateway | Access::Runner => {
             transaction!(pool, tries, session => fit(&session, options))?;
             while !transaction!(pool, tries, session => migrate(&session, schema))? {}
             let began = transaction!(pool, tries, session => async { Ok(session.began) })?;

@@ -12,7 +12,7 @@ use crate::postgres::{Parameter, Session};
 use crate::store::books::Tally;
 use crate::store::encoding::{DEAD, DONE, NEVER, OPEN, outcome_from, outcome_number, write_cause};
 use crate::store::verdict::{cause_with, outcome_with};
-use crate::store::{End, Lease, Settled, Settlement};
+use crate::store::{End, Lease, RUNS, ResultText, Settled, Settlement};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tokio_postgres::types::Type;
@@ -27,7 +27,7 @@ pub(super) async fn bury(session: &Session, id: Uuid, sink: &str, slot: i64, now
         [(&id, Type::UUID), (&sink, Type::TEXT), (&NEVER, Type::INT8), (&write_cause(&cause), Type::TEXT)];
     session.execute(text, &parameters).await?;
     let events = lock(session, &[id]).await?;
-    let ended = BTreeMap::from([(id, None)]);
+    let ended = BTreeMap::from([(id, Served::default())]);
     resolve(session, &events, &ended, true, slot, now).await
 }
 
@@ -68,8 +68,10 @@ pub(super) async fn settle(shared: &Shared, settlements: &[Settlement], now: Tim
         }
         Ok(settled)
     })?;
-    let retries = settlements.iter().any(|settlement| matches!(settlement.end, End::Retry { .. }));
-    if retries {
+    // Whoever waits for a run hears of its end.
+    let tells =
+        |settlement: &Settlement| matches!(settlement.end, End::Retry { .. }) || *settlement.lease.sink == *RUNS;
+    if settlements.iter().any(tells) {
         shared.wake();
     }
     Ok(settled)
@@ -92,7 +94,7 @@ async fn settle_in(
     let (events, done, retried, dead) =
         tokio::join!(lock(session, &ids), ends.done(session), ends.retry(session), ends.dead(session));
     let (events, done, retried, dead) = (events?, done?, retried?, dead?);
-    let mut ended: BTreeMap<Uuid, Option<Outcome>> = dead.iter().map(|&(event, ..)| (event, None)).collect();
+    let mut ended: BTreeMap<Uuid, Served> = dead.iter().map(|&(event, ..)| (event, Served::default())).collect();
     let mut held: HashSet<Held> = done.into_iter().chain(dead).chain(retried).collect();
     let mut settled = Vec::with_capacity(settlements.len());
     for Settlement { lease, end } in settlements {
@@ -101,14 +103,22 @@ async fn settle_in(
             settled.push(Settled::LeaseLost);
             continue;
         }
-        if let End::Done(outcome) = end {
+        if let End::Done(outcome, result) = end {
             let earlier = ended.entry(lease.event.into()).or_default();
-            *earlier = outcome_with(*earlier, Some(*outcome));
+            earlier.outcome = outcome_with(earlier.outcome, Some(*outcome));
+            earlier.result = earlier.result.or(result.as_ref());
         }
         settled.push(Settled::Ok);
     }
     resolve(session, &events, &ended, shared.options.keep_payload, slot, now).await?;
     Ok(settled)
+}
+
+/// What sinks of an event that were served say of it.
+#[derive(Clone, Copy, Default)]
+struct Served<'s> {
+    outcome: Option<Outcome>,
+    result: Option<&'s ResultText>,
 }
 
 /// Work and the token it was held with.
@@ -188,7 +198,7 @@ impl<'s> Ends<'s> {
                 continue;
             }
             match end {
-                End::Done(_) => ends.done.add(lease),
+                End::Done(..) => ends.done.add(lease),
                 End::Retry { at, cause, counts } => {
                     ends.retry.add(lease);
                     ends.due.push(now.plus(at.since(given)).millis().min(NEVER - 1));
@@ -241,6 +251,7 @@ struct Changes {
     settled: Vec<Option<i64>>,
     causes: Vec<Option<String>>,
     codes: Vec<Option<String>>,
+    results: Vec<Option<String>>,
 }
 
 impl Changes {
@@ -248,7 +259,7 @@ impl Changes {
         &mut self,
         id: Uuid,
         state: i64,
-        outcome: Option<Outcome>,
+        Served { outcome, result }: Served<'_>,
         settled: Option<Timestamp>,
         cause: Option<&Cause>,
     ) {
@@ -258,22 +269,25 @@ impl Changes {
         self.settled.push(settled.map(Timestamp::millis));
         self.causes.push(cause.map(write_cause));
         self.codes.push(cause.map(|cause| cause.code.clone()));
+        self.results.push(result.map(ResultText::stored));
     }
 
     async fn write(&self, session: &Session) -> Attempt<()> {
         if self.ids.is_empty() {
             return Ok(());
         }
-        let text = "UPDATE event SET state = t.s, outcome = t.o, settled = t.z, cause = t.m, code = t.c \
-                    FROM unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[]) \
-                    AS t(i, s, o, z, m, c) WHERE event.id = t.i";
-        let parameters: [Parameter<'_>; 6] = [
+        let text = "UPDATE event SET state = t.s, outcome = t.o, settled = t.z, cause = t.m, code = t.c, \
+                    result = coalesce(event.result, t.r) \
+                    FROM unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[], \
+                    $7::text[]) AS t(i, s, o, z, m, c, r) WHERE event.id = t.i";
+        let parameters: [Parameter<'_>; 7] = [
             (&self.ids, Type::UUID_ARRAY),
             (&self.states, Type::INT2_ARRAY),
             (&self.outcomes, Type::INT2_ARRAY),
             (&self.settled, Type::INT8_ARRAY),
             (&self.causes, Type::TEXT_ARRAY),
             (&self.codes, Type::TEXT_ARRAY),
+            (&self.results, Type::TEXT_ARRAY),
         ];
         session.execute(text, &parameters).await.map(drop)
     }
@@ -283,7 +297,7 @@ impl Changes {
 async fn resolve(
     session: &Session,
     events: &HashMap<Uuid, Standing>,
-    ended: &BTreeMap<Uuid, Option<Outcome>>,
+    ended: &BTreeMap<Uuid, Served<'_>>,
     keep_payload: bool,
     slot: i64,
     now: Timestamp,
@@ -294,27 +308,27 @@ async fn resolve(
     let ids: Vec<Uuid> = ended.keys().copied().collect();
     let mut left = remaining(session, &ids).await?;
     let (mut counts, mut changes, mut unkept) = (Counts::default(), Changes::default(), Vec::new());
-    for (&id, &outcome) in ended {
+    for (&id, served) in ended {
         let Some(standing) = events.get(&id).filter(|standing| standing.state == OPEN) else {
             tracing::error!(event = %id.id(), "there was work for an event that is settled or gone");
             continue;
         };
-        let outcome = outcome_with(standing.outcome, outcome);
+        let served = Served { outcome: outcome_with(standing.outcome, served.outcome), ..*served };
         let (open, dead_cause) = left.remove(&id).unwrap_or_default();
         if open {
-            changes.add(id, OPEN, outcome, None, None);
+            changes.add(id, OPEN, served, None, None);
             continue;
         }
         counts.add(&standing.source, Tally::Waiting, -1);
         if let Some(cause) = dead_cause {
             counts.add_dead(&standing.source, Some(&cause), 1)?;
-            changes.add(id, DEAD, outcome, Some(now), Some(&cause));
+            changes.add(id, DEAD, served, Some(now), Some(&cause));
             continue;
         }
-        let outcome = outcome.ok_or_else(|| damaged(format!("{} has no work and no outcome", id.id())))?;
+        let outcome = served.outcome.ok_or_else(|| damaged(format!("{} has no work and no outcome", id.id())))?;
         counts.add(&standing.source, Tally::of(outcome), 1);
         counts.add(&standing.source, Tally::Done, 1);
-        changes.add(id, DONE, Some(outcome), Some(now), None);
+        changes.add(id, DONE, served, Some(now), None);
         unkept.push(id);
     }
     if !keep_payload && !unkept.is_empty() {

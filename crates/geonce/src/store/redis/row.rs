@@ -3,6 +3,7 @@
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome, State};
 use crate::redis::{Attempt, Trouble};
+use crate::store::result::shown;
 use crate::store::{Filter, Record, Work};
 use geonce_key::{Fingerprint, Form};
 use redis::Value;
@@ -161,18 +162,22 @@ fn read_record(id: EventId, flat: Vec<Vec<u8>>, due: &[String], around: Vec<Valu
     let form = read_form(&word("form")?.ok_or_else(|| missing("form"))?)?;
     let crs = read_crs(&word("crs")?.unwrap_or_default())?;
     let has_body = word("body")?.is_some();
+    let result = word("result")?;
     let bytes = |name: &str| fields.get(name.as_bytes()).map_or(&[][..], Vec::as_slice);
     let mut keys = read_fingerprints(bytes("keys"))?.into_iter();
     let last_cause = || work.iter().find_map(|work| work.cause.clone());
+    let key = keys.next().ok_or_else(|| missing("key"))?;
+    let result = result.map(|stored| shown(&stored, &key)).transpose().map_err(damaged)?;
     let record = Record {
         id,
         source: source.into(),
-        key: keys.next().ok_or_else(|| missing("key"))?,
+        key,
         aliases: keys.collect(),
         spatial: read_fingerprints(bytes("spatial"))?,
         content: read_digest(bytes("content"))?,
         state,
         outcome: outcome.filter(|_| state == State::Done),
+        result: result.filter(|_| state == State::Done),
         cause: if state == State::Dead { cause } else { last_cause() },
         received,
         settled,

@@ -32,7 +32,7 @@ const SETTINGS: [(&str, &str, &str); 4] = [
 
 /// Makes the store where there is none, unless a tool asks, and remembers which it is.
 pub(super) async fn open(caller: &Caller, access: Access) -> Attempt<()> {
-    let fresh = if access == Access::Gateway { format!("{:032x}", random()) } else { String::new() };
+    let fresh = if access == Access::Tool { String::new() } else { format!("{:032x}", random()) };
     let version = SCHEMA_VERSION.to_string();
     let fill = |command: &mut redis::Cmd| {
         command.arg(&caller.prefix).arg(&version).arg(&fresh);

@@ -7,7 +7,7 @@ use super::row::{
 };
 use crate::clock::Timestamp;
 use crate::redis::Attempt;
-use crate::store::{End, Lease, LeaseRequest, Leased, Settled, Settlement, company_max};
+use crate::store::{End, Lease, LeaseRequest, Leased, RUNS, ResultText, Settled, Settlement, company_max};
 use bytes::Bytes;
 use redis::{Cmd, Value};
 use std::sync::Arc;
@@ -32,6 +32,7 @@ pub(super) async fn lease(shared: &Shared, request: &LeaseRequest, now: Timestam
     let fill = |command: &mut Cmd| {
         command.arg(&*request.sink).arg(events_max).arg(request.bytes_max.min(LEASE_BYTES_MAX)).arg(duration);
         command.arg(company_max(1)).arg(u8::from(shared.options.keep_payload));
+        command.arg(request.event.map(id_text).unwrap_or_default());
     };
     let answer: Vec<Value> = redis::from_redis_value(shared.caller.run(&LEASE, now, &fill).await?)?;
     let mut answer = answer.into_iter();
@@ -86,7 +87,8 @@ pub(super) async fn settle(shared: &Arc<Shared>, settlements: &[Settlement], now
             }
         };
         let (changed, settled) = shared.caller.run_each(&SETTLE, now, &fill).await?;
-        if changed == "1" {
+        // Whoever waits for a run hears of its end.
+        if changed == "1" || slice.iter().any(|settlement| *settlement.lease.sink == *RUNS) {
             shared.changed();
         }
         read_settled(settled, slice.len(), &mut answers)?;
@@ -97,7 +99,10 @@ pub(super) async fn settle(shared: &Arc<Shared>, settlements: &[Settlement], now
 /// Four arguments, whatever the end.
 fn write_end(command: &mut Cmd, end: &End) {
     match end {
-        End::Done(outcome) => command.arg("done").arg(outcome.as_str()).arg("").arg(""),
+        End::Done(outcome, result) => {
+            let result = result.as_ref().map(ResultText::stored).unwrap_or_default();
+            command.arg("done").arg(outcome.as_str()).arg("").arg(result)
+        }
         End::Retry { at, cause, counts } => {
             command.arg("retry").arg(millis(*at)).arg(u8::from(*counts)).arg(write_cause(cause))
         }

@@ -2,10 +2,10 @@
 
 use super::{TINY, bench, gateway, knows, open};
 use crate::error::Kind;
-use crate::event::Class;
+use crate::event::{Class, Outcome};
 use crate::store::conformance::{APPLIED, Bench, START, at, cause, key};
 use crate::store::embedded::Embedded;
-use crate::store::{Access, End, Filter, Options, Store, Verdict};
+use crate::store::{Access, End, Filter, Options, RUNS, ResultText, Store, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,8 +80,22 @@ async fn varied(file: &Path) -> Vec<String> {
         let end = if place % 3 == 0 { End::Dead(cause(Class::Schema)) } else { APPLIED };
         bench.settle(&leased.lease, end, at(101)).await;
     }
-    for leased in bench.lease("log", 20, at(102)).await {
-        bench.settle(&leased.lease, APPLIED, at(103)).await;
+    for (place, leased) in bench.lease("log", 20, at(102)).await.iter().enumerate() {
+        let result = match place % 3 {
+            0 => None,
+            1 => Some(ResultText::row("log", "public.log")),
+            _ => ResultText::new(format!("{{\"line\":{place}}}")).ok(),
+        };
+        bench.settle(&leased.lease, End::Done(Outcome::Applied, result), at(103)).await;
+    }
+    for number in 0..6_u64 {
+        let run = bench.event_for(&format!("run{number}"), &[RUNS], at(104));
+        let id = run.id;
+        bench.accept_one(run, at(104)).await;
+        let lease = bench.lease_event(RUNS, id, at(104)).await.unwrap().lease;
+        if number % 2 == 0 {
+            bench.settle(&lease, APPLIED, at(105)).await;
+        }
     }
     store.close().await.unwrap();
     names
@@ -108,6 +122,25 @@ fn difference(left: &str, right: &str) -> String {
     let place = left.bytes().zip(right.bytes()).position(|(left, right)| left != right).unwrap_or_default();
     let around = |text: &str| String::from_utf8_lossy(&text.as_bytes()[place.saturating_sub(60)..][..120]).into_owned();
     format!("{:?} instead of {:?}", around(left), around(right))
+}
+
+#[tokio::test]
+async fn another_result_than_was_given_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("geonce.db");
+    varied(&file).await;
+    let store = gateway(&file);
+    let records = bench(&store).list(Filter::default()).await;
+    let own = records.iter().find(|record| record.result.as_deref().is_some_and(|text| text.contains("line"))).unwrap();
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    for other in ["'{\"line\":99}'", "1", "NULL"] {
+        let change = format!("UPDATE event SET result = {other} WHERE id = ?1");
+        assert_eq!(connection.execute(&change, [own.id.to_bytes()]).unwrap(), 1);
+        let filter = Filter { id: Some(own.id), ..Filter::default() };
+        let request = crate::store::ListRequest { filter, before: None, limit: 1, payloads: false };
+        assert_eq!(store.list(request).await.err().map(|error| error.kind()), Some(Kind::Corrupt), "{other}");
+        assert_eq!(store.audit().await.unwrap().len(), 1, "{other}");
+    }
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ impl Model {
         };
         event.token = None;
         match end {
-            End::Done(_) => {
+            End::Done(..) => {
                 (event.state, event.settled) = (State::Done, Some(now));
                 self.applied += 1;
             }
@@ -198,7 +198,7 @@ async fn lease(bench: &Bench, model: &mut Model, limit: usize, now: Timestamp) {
 
 fn end(kind: u8, now: Timestamp) -> End {
     match kind {
-        0 => End::Done(Outcome::Applied),
+        0 => End::Done(Outcome::Applied, None),
         1 => End::Retry { at: now.plus(Duration::from_secs(5)), cause: cause(Class::Unavailable), counts: true },
         2 => End::Dead(cause(Class::Geometry)),
         _ => End::Dead(cause(Class::Unavailable)),

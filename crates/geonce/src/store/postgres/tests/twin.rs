@@ -5,7 +5,7 @@ use crate::event::{Class, Ids, Outcome, State, random};
 use crate::store::conformance::{at, cause, key};
 use crate::store::{
     Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    Settlement, Store,
+    ResultText, Settlement, Store,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -150,6 +150,7 @@ impl Twins {
             events_max: usize::try_from(1 + self.chance.below(6)).unwrap(),
             bytes_max: usize::try_from(10 + self.chance.below(100)).unwrap(),
             duration: Duration::from_secs(30),
+            event: None,
         };
         let [one, two] = &self.stores;
         let ones = one.lease(request.clone(), at(self.seconds)).await.unwrap();
@@ -174,9 +175,11 @@ impl Twins {
             let [one, two] = self.chance.pick(recent);
             let (class, counts) = (self.chance.pick(&CLASSES), self.chance.one_in(2));
             let wait = Duration::from_secs(self.chance.below(20));
-            let end = match self.chance.below(5) {
-                0..=2 => End::Done(self.chance.pick(Outcome::ALL)),
-                3 => End::Retry { at: now.plus(wait), cause: cause(class), counts },
+            let end = match self.chance.below(7) {
+                0..=1 => End::Done(self.chance.pick(Outcome::ALL), None),
+                2 => End::Done(Outcome::Applied, Some(ResultText::row("map", "public.map"))),
+                3 => End::Done(Outcome::Applied, ResultText::new("{\"rows\":2}").ok()),
+                4 => End::Retry { at: now.plus(wait), cause: cause(class), counts },
                 _ => End::Dead(cause(class)),
             };
             ones.push(Settlement { lease: one, end: end.clone() });

@@ -1,6 +1,6 @@
 -- Hands out work that is due, oldest first.
 -- ARGV: sink, events, bytes, milliseconds, how many events may be leased together that have lapsed once, whether payloads
--- of done events are kept. Answers events that could not be handed out, then ten values for each lease.
+-- of done events are kept, the one event that is wanted or ''. Answers events that could not be handed out, then ten values for each lease.
 
 local known = begin('makes room')
 local sink, limit, bytes_max, duration = ARGV[FIRST], tonumber(ARGV[FIRST + 1]), tonumber(ARGV[FIRST + 2]), tonumber(ARGV[FIRST + 3])
@@ -96,7 +96,16 @@ local function lease(id)
   return true
 end
 
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', int(now), 'LIMIT', 0, limit)) do
+local function due()
+  local wanted = ARGV[FIRST + 6]
+  if wanted == '' then
+    return redis.call('ZRANGEBYSCORE', queue, '-inf', int(now), 'LIMIT', 0, limit)
+  end
+  local score = redis.call('ZSCORE', queue, wanted)
+  return score and tonumber(score) <= now and { wanted } or {}
+end
+
+for _, id in ipairs(due()) do
   local leased = attempt(lease, id)
   if leased == false then
     break

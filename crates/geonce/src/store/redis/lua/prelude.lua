@@ -219,8 +219,8 @@ local function dead_cause(event)
 end
 
 -- Makes of an open event what its work makes it, after one sink was served or is dead. Reading comes before writing:
--- gives back what is to be written.
-local function resolve(event, outcome, keep_payload)
+-- gives back what is to be written. Of several results the first is kept.
+local function resolve(event, outcome, keep_payload, result)
   if event.state ~= 'open' then
     damaged('there is leased work for evt_' .. event.id .. ', which is settled')
   end
@@ -238,6 +238,9 @@ local function resolve(event, outcome, keep_payload)
   end
   local id, record = event.id, P .. ':event:' .. event.id
   return function()
+    if result and result ~= '' and not event.result then
+      redis.call('HSET', record, 'result', result)
+    end
     if merged and (open or cause) then
       redis.call('HSET', record, 'outcome', merged)
     end

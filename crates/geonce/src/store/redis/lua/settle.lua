@@ -1,6 +1,6 @@
 -- Ends leases.
 -- ARGV: whether payloads of done events are kept; then seven arguments for each: event, sink, token, end, and for an end
--- 'done' the outcome, for 'retry' when, whether it counts and the cause, for 'dead' the cause. Answers whether work became
+-- 'done' the outcome and (last) the result, for 'retry' when, whether it counts and the cause, for 'dead' (last) the cause. Answers whether work became
 -- ready, and '1' or, where the lease is lost, '0' for each.
 
 local known = begin('makes room')
@@ -31,7 +31,7 @@ local function settle(place)
   local write
   if fate == 'done' then
     event.work[sink] = nil
-    write = resolve(event, ARGV[place + 4], keep_payload)
+    write = resolve(event, ARGV[place + 4], keep_payload, ARGV[place + 6])
     redis.call('HDEL', P .. ':event:' .. id, 'work:' .. sink)
   else
     work.state, work.cause = 'd', ARGV[place + 6]

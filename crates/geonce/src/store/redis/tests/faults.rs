@@ -83,6 +83,7 @@ pub(super) fn request(sink: &str, events_max: usize) -> crate::store::LeaseReque
         events_max,
         bytes_max: usize::MAX,
         duration: Duration::from_mins(1),
+        event: None,
     }
 }
 

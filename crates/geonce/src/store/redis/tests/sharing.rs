@@ -77,7 +77,7 @@ async fn a_gateway_with_a_wrong_clock_steals_no_lease_and_loses_no_time() {
     // Nothing is forgotten before its time because a clock is a month ahead.
     let other = right.fill(&["b"], now).await[0];
     let lease = right.lease("map", 10, now).await.remove(0).lease;
-    right.settle(&lease, End::Done(crate::event::Outcome::Applied), now).await;
+    right.settle(&lease, End::Done(crate::event::Outcome::Applied, None), now).await;
     assert_eq!(wrong.sweep(100, now.plus(Duration::from_hours(24 * 60))).await.forgotten, 0);
     assert_eq!(right.record(other).await.state, State::Done);
     sound(&right).await;

@@ -6,7 +6,8 @@ use crate::event::{Class, Outcome, State};
 use crate::store::conformance::{Bench, at, cause, key};
 use crate::store::redis::Redis;
 use crate::store::{
-    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, NewEvent, Options, Record, Settlement, Store,
+    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, NewEvent, Options, Record, ResultText,
+    Settlement, Store,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -93,6 +94,7 @@ impl Twins {
             events_max: usize::try_from(self.chance.below(8)).unwrap() + 1,
             bytes_max: usize::try_from(self.chance.below(5_000)).unwrap(),
             duration: Duration::from_secs(self.chance.below(40) + 1),
+            event: None,
         };
         let shown = |leased: &Leased| {
             let Leased { lease, source, key, content, received, attempts, lapses, form, crs, payload } = leased;
@@ -108,13 +110,15 @@ impl Twins {
 
     fn end(&mut self, now: Timestamp) -> End {
         let retry = |class, counts| End::Retry { at: now.plus(Duration::from_secs(5)), cause: cause(class), counts };
-        match self.chance.below(9) {
+        match self.chance.below(11) {
             0 => End::Dead(cause(Class::Geometry)),
             1 | 2 => End::Dead(cause(Class::Unavailable)),
             3 => retry(Class::Resource, true),
             4 => retry(Class::Unavailable, false),
-            5 => End::Done(Outcome::Stale),
-            _ => End::Done(Outcome::Applied),
+            5 => End::Done(Outcome::Stale, None),
+            6 => End::Done(Outcome::Applied, Some(ResultText::row("map", "public.map"))),
+            7 => End::Done(Outcome::Applied, ResultText::new("{\"rows\":2}").ok()),
+            _ => End::Done(Outcome::Applied, None),
         }
     }
 
