@@ -9,6 +9,7 @@ pub(crate) use trouble::{Tries, Trouble};
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
+use crate::event::random;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
 use std::path::Path;
 use std::sync::Arc;
@@ -91,16 +92,6 @@ impl Address {
     /// The address without its password.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
-    }
-
-    /// Whether both lead to the same database, as far as the addresses tell.
-    #[expect(dead_code, reason = "for a sink in the store's database")]
-    pub(crate) fn is_same_database(&self, other: &Address) -> bool {
-        let parts = |config: &Config| {
-            let database = config.get_dbname().or(config.get_user()).map(str::to_owned);
-            (config.get_hosts().to_vec(), config.get_ports().to_vec(), database, config.get_user().map(str::to_owned))
-        };
-        parts(&self.config) == parts(&other.config)
     }
 }
 
@@ -235,6 +226,11 @@ impl Pool {
         Ok(session)
     }
 
+    /// What every transaction sets for itself, as the columns of a query.
+    pub(crate) fn settings(&self) -> &str {
+        &self.settings
+    }
+
     /// Ends all connections. Whoever waits for one is told.
     pub(crate) fn close(&self) {
         self.inner.close();
@@ -340,6 +336,20 @@ impl Drop for Session {
             drop(Object::take(object));
         }
     }
+}
+
+/// Whether two connections, each within a transaction, are in the same database of the same server, for the same user.
+///
+/// A lock that one takes is seen by the other: that no address can tell, nor anything that a copy of the database holds too.
+pub(crate) async fn is_same_database(one: &Session, other: &Session) -> std::result::Result<bool, Trouble> {
+    let number = i64::try_from(random() >> 65).unwrap_or(0);
+    let lock: [Parameter<'_>; 1] = [(&number, Type::INT8)];
+    let take = "SELECT current_user::text, pg_advisory_xact_lock($1)::text";
+    let (rows, free) = (one.query(take, &lock).await?, "SELECT current_user::text, pg_try_advisory_xact_lock($1)");
+    let others = other.query(free, &lock).await?;
+    let (Some(row), Some(others)) = (rows.first(), others.first()) else { return Ok(false) };
+    let user = |row: &Row| row.try_get::<_, String>(0).ok();
+    Ok(user(row).is_some() && user(row) == user(others) && others.try_get::<_, bool>(1).ok() == Some(false))
 }
 
 async fn heard<T>(

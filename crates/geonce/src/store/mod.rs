@@ -12,6 +12,8 @@ mod redis;
 pub mod spill;
 mod verdict;
 
+pub use postgres::Joint;
+
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId, Outcome, State};
@@ -457,6 +459,12 @@ pub trait Store: Send + Sync {
 
     /// Resolves after work may have become ready. Poll beside it: a tool may have replayed events.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Lets a sink in the store's own database settle in the transaction that writes its rows. `None` where no sink can be
+    /// there.
+    fn joint(&self) -> Option<Joint> {
+        None
+    }
 
     /// Compares the store with itself: structure, books against records, claims against events. Problems in words.
     fn audit(&self) -> Answer<'_, Vec<String>>;

@@ -7,6 +7,7 @@
 mod accept;
 mod audit;
 mod counts;
+mod joint;
 mod lanes;
 mod lease;
 mod plan;
@@ -18,6 +19,8 @@ mod select;
 mod tests;
 mod wake;
 mod work;
+
+pub use self::joint::Joint;
 
 use self::counts::Slots;
 use self::lanes::{Lanes, Refused};
@@ -310,6 +313,10 @@ impl Store for Postgres {
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         // The notification counts from here, not from the first poll: ask for this before looking for work.
         Box::pin(self.shared.changed.notified())
+    }
+
+    fn joint(&self) -> Option<Joint> {
+        Some(Joint::new(&self.shared, &self.handle))
     }
 
     fn audit(&self) -> Answer<'_, Vec<String>> {
