@@ -4,7 +4,7 @@
 use super::PostGis;
 use crate::clock::Stopwatch;
 use crate::error::Kind;
-use crate::postgres::{Session, Trouble};
+use crate::postgres::{Session, Tries, Trouble};
 use crate::sink::{Delivered, Isolation, Settling, Written};
 use crate::store::{Joint, Settled, Settlement};
 use std::sync::{Mutex, PoisonError};
@@ -51,17 +51,31 @@ impl PostGis {
         if let Some(known) = self.beside.known(joint) {
             return known;
         }
-        let asked = async {
-            let session = self.pool.begin().await?;
-            let beside = joint.is_beside(&session).await;
-            session.end(beside).await
+        let mut tries = Tries::new();
+        let asked = loop {
+            match self.ask(joint).await {
+                Ok(beside) => break Ok(beside),
+                Err(trouble) => {
+                    if let Err(trouble) = tries.again(trouble).await {
+                        break Err(trouble);
+                    }
+                }
+            }
         };
-        let beside = asked.await.unwrap_or_else(|trouble| {
+        let beside = asked.unwrap_or_else(|trouble| {
             let error = trouble.explain("asking whether the store is in the sink's database");
             tracing::warn!(%error, sink = self.settings.place(), "rows and settlements are committed apart");
             false
         });
         self.beside.know(joint, beside);
+        beside
+    }
+
+    async fn ask(&self, joint: &Joint) -> std::result::Result<bool, Trouble> {
+        let session = self.pool.begin().await?;
+        let beside = joint.is_beside(&session).await;
+        // It is known by now, however the transaction ends.
+        let _ = session.end(Ok(())).await;
         beside
     }
 
