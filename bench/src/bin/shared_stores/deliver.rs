@@ -176,11 +176,7 @@ async fn copy(url: &str, table: &str, columns: &str, batches: &[Vec<u8>], connec
 }
 
 pub(crate) fn compare(size: Size) -> Done<()> {
-    let server = Postgres::start(&[
-        "shared_preload_libraries=pg_stat_statements",
-        "pg_stat_statements.track_planning=on",
-        "pg_stat_statements.max=5000",
-    ]);
+    let server = Postgres::start(&[]);
     let process = postmaster(&server)?;
     let runtime = tokio::runtime::Runtime::new()?;
     for (name, mode) in [("append", Mode::Append), ("upsert", Mode::Upsert { arrival: true })] {
@@ -205,14 +201,11 @@ pub(crate) fn compare(size: Size) -> Done<()> {
                 let last: i64 = client.query_one("SELECT max(fid) FROM written", &[]).await?.get(0);
                 gateway.send(10 + round as u64 * size.events, size.events).await?;
                 client.batch_execute("CHECKPOINT").await?;
-                server.sql("postgres", "CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
-                server.sql("postgres", "SELECT pg_stat_statements_reset()");
                 let (meter, watch) = (Meter::start(process), Stopwatch::start());
                 let serving = gateway.serve()?;
                 gateway.all_served().await?;
                 ours.push(figures(size.events, watch, &meter));
                 serving.end().await?;
-                println!("{}", server.sql("postgres", "SELECT round(total_exec_time::numeric,1), round(total_plan_time::numeric,1), calls, rows, left(regexp_replace(query, '\\s+', ' ', 'g'), 110) FROM pg_stat_statements ORDER BY total_exec_time+total_plan_time DESC LIMIT 22"));
                 let (columns, batches) = rows(&client, last).await?;
                 for (table, connections, turns) in [("one", 1, &mut one), ("two", 2, &mut two)] {
                     client.batch_execute("CHECKPOINT").await?;
