@@ -14,6 +14,7 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMeth
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
@@ -313,6 +314,10 @@ impl Session {
 
     /// Ends a transaction: commits what succeeded, undoes what did not.
     pub(crate) async fn end<T>(self, result: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
+        self.finish(result).await
+    }
+
+    async fn finish<T>(&self, result: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
         match result {
             Ok(value) => {
                 self.batch("COMMIT").await?;
@@ -326,6 +331,25 @@ impl Session {
                 Err(trouble)
             }
         }
+    }
+
+    /// Ends a transaction with its last statements, which are sent at once: the commit follows them without waiting for their
+    /// answers. Where one of them fails, the server makes a rollback of it.
+    pub(crate) async fn end_with<T>(
+        &self,
+        last: impl Future<Output = std::result::Result<T, Trouble>>,
+    ) -> std::result::Result<T, Trouble> {
+        let mut last = std::pin::pin!(last);
+        // What could not even be sent must not be followed by a commit.
+        if let Poll::Ready(result) = std::future::poll_fn(|context| Poll::Ready(last.as_mut().poll(context))).await {
+            return self.finish(result).await;
+        }
+        let (result, committed) = tokio::join!(biased; last, self.batch("COMMIT"));
+        if committed.is_ok() && !matches!(result, Err(Trouble::Silent(_))) {
+            self.open.store(false, Ordering::Relaxed);
+        }
+        let value = result?;
+        committed.map(|()| value)
     }
 }
 

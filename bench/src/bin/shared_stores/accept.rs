@@ -1,6 +1,6 @@
 //! Accepting into PostgreSQL, beside raw upserts: the same events, connections and group commit, one table with one index.
 
-use crate::{Done, Failure, Meter, Size, Turn, postmaster, print, ratio};
+use crate::{Done, Failure, Meter, SETTINGS, Size, Turn, postmaster, print, ratio};
 use bytes::Bytes;
 use geonce::clock::{Clock, Stopwatch, SystemClock};
 use geonce::event::Ids;
@@ -219,7 +219,7 @@ pub(crate) fn by(
 }
 
 pub(crate) fn compare(size: Size) -> Done<()> {
-    let server = Postgres::start(&[]);
+    let server = Postgres::start(&SETTINGS);
     let process = postmaster(&server)?;
     let url = server.database();
     let store = store::open(&url, &Options::default(), Access::Gateway, Path::new("."))?;
@@ -231,14 +231,12 @@ pub(crate) fn compare(size: Size) -> Done<()> {
         for shape in SHAPES {
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             for _ in 0..size.rounds {
-                server.sql("postgres", "CHECKPOINT");
                 let raw = Arc::clone(&raw);
                 let upsert = move |batch| {
                     let raw = Arc::clone(&raw);
                     async move { raw.accept(batch).await }
                 };
                 theirs.push(turn(process, size.seconds, shape, &maker, upsert).await?);
-                server.sql("postgres", "CHECKPOINT");
                 let accept = by(&store);
                 let accept = move |batch| {
                     let accepted = accept(batch);

@@ -1,7 +1,7 @@
 //! From the store into a PostGIS layer in the same database, settled, beside COPY of the same rows into a table with the same
 //! columns and indexes; and what a second gateway costs.
 
-use crate::{Done, Meter, Size, Turn, postmaster, print, ratio};
+use crate::{Done, Meter, SETTINGS, Size, Turn, postmaster, print, ratio};
 use futures_util::SinkExt as _;
 use geonce::clock::{Stopwatch, SystemClock};
 use geonce::delivery::{Delivery, Destination, Unobserved, WORKERS, run};
@@ -176,7 +176,7 @@ async fn copy(url: &str, table: &str, columns: &str, batches: &[Vec<u8>], connec
 }
 
 pub(crate) fn compare(size: Size) -> Done<()> {
-    let server = Postgres::start(&[]);
+    let server = Postgres::start(&SETTINGS);
     let process = postmaster(&server)?;
     let runtime = tokio::runtime::Runtime::new()?;
     for (name, mode) in [("append", Mode::Append), ("upsert", Mode::Upsert { arrival: true })] {
@@ -200,7 +200,6 @@ pub(crate) fn compare(size: Size) -> Done<()> {
             for round in 0..size.rounds {
                 let last: i64 = client.query_one("SELECT max(fid) FROM written", &[]).await?.get(0);
                 gateway.send(10 + round as u64 * size.events, size.events).await?;
-                client.batch_execute("CHECKPOINT").await?;
                 let (meter, watch) = (Meter::start(process), Stopwatch::start());
                 let serving = gateway.serve()?;
                 gateway.all_served().await?;
@@ -208,7 +207,6 @@ pub(crate) fn compare(size: Size) -> Done<()> {
                 serving.end().await?;
                 let (columns, batches) = rows(&client, last).await?;
                 for (table, connections, turns) in [("one", 1, &mut one), ("two", 2, &mut two)] {
-                    client.batch_execute("CHECKPOINT").await?;
                     let (meter, watch) = (Meter::start(process), Stopwatch::start());
                     copy(&url, table, &columns, &batches, connections).await?;
                     turns.push(figures(size.events, watch, &meter));
@@ -245,7 +243,6 @@ fn serve_all(server: &Postgres, process: u32, gateways: u64, next: &Arc<AtomicU6
     let url = server.database();
     let mut running = Vec::new();
     let opened: Vec<Gateway> = (0..gateways).map(|_| Gateway::open(&url, Mode::Append)).collect::<Done<_>>()?;
-    server.sql("postgres", "CHECKPOINT");
     let (meter, watch) = (Meter::start(process), Stopwatch::start());
     for gateway in opened {
         let next = Arc::clone(next);
@@ -273,7 +270,7 @@ fn serve_all(server: &Postgres, process: u32, gateways: u64, next: &Arc<AtomicU6
 }
 
 pub(crate) fn gateways(size: Size) -> Done<()> {
-    let server = Postgres::start(&[]);
+    let server = Postgres::start(&SETTINGS);
     let process = postmaster(&server)?;
     let next = Arc::new(AtomicU64::new(0));
     let (mut one, mut two) = (Vec::new(), Vec::new());

@@ -5,7 +5,7 @@
 //! * `postgis`: events from the store into a PostGIS layer, settled, beside COPY of the same rows;
 //! * `gateways`: CPU for each event with one gateway and with two.
 //!
-//! Usage: `shared_stores [accept|redis|postgis|gateways …] [--rounds 3] [--seconds 3] [--events 40960]`. Servers are its own, synced as they
+//! Usage: `shared_stores [accept|redis|postgis|gateways …] [--rounds 3] [--seconds 3] [--events 81920]`. Servers are its own, synced as they
 //! come. The sides take turns; medians are printed, and each side's CPU, the server's included.
 
 #![expect(clippy::print_stdout, reason = "it prints a report")]
@@ -111,6 +111,9 @@ pub(crate) fn postmaster(server: &Postgres) -> Done<u32> {
     Ok(after.split_whitespace().nth(1).ok_or("no parent")?.parse()?)
 }
 
+/// Settings of the server beside those it comes with: no checkpoint falls into a turn, and hits one side by chance.
+pub(crate) const SETTINGS: [&str; 2] = ["checkpoint_timeout=1h", "max_wal_size=16GB"];
+
 /// How much is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
@@ -124,7 +127,7 @@ fn main() -> Done<()> {
     let size = Size {
         rounds: arguments.value("rounds", 3)?,
         seconds: arguments.value("seconds", 3.0)?,
-        events: arguments.value("events", 40_960)?,
+        events: arguments.value("events", 81_920)?,
     };
     let mut parts: Vec<&str> = (0..4).map_while(|place| arguments.word(place).ok()).collect();
     if parts.is_empty() {

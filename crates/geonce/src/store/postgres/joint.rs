@@ -52,7 +52,7 @@ impl Joint {
         // Sent together, answered in order: from here on the transaction is the store's.
         let settings = format!("SELECT {}", self.shared.pool.settings());
         let settling = settle_within(&self.shared, session, settlements, slot.number, now, repeated);
-        let (set, settled) = tokio::join!(session.batch(&settings), settling);
+        let (set, settled) = tokio::join!(biased; session.batch(&settings), settling);
         set.and(settled)
     }
 

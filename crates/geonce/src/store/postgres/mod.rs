@@ -57,16 +57,26 @@ const UNWANTED_PLANS: [&str; 4] = ["enable_seqscan", "enable_bitmapscan", "enabl
 /// Runs a transaction until it is committed or trying again is of no use.
 macro_rules! transaction {
     ($pool:expr, $tries:ident, $session:ident => $work:expr) => {
-        transaction!($pool.begin(), $tries, $session, $work)
+        $crate::store::postgres::transaction!($pool.begin(), $tries, $session, $work)
     };
-    ($begin:expr, $tries:ident, $session:ident, $work:expr) => {{
+    ($begin:expr, $tries:ident, $session:ident, $work:expr) => {
+        $crate::store::postgres::transaction!(@ $tries, async {
+            let $session = $begin.await?;
+            let result = $work.await;
+            $session.end(result).await
+        })
+    };
+    // What is done with the session ends it too.
+    (ending: $pool:expr, $tries:ident, $session:ident => $work:expr) => {
+        $crate::store::postgres::transaction!(@ $tries, async {
+            let $session = $pool.begin().await?;
+            $work.await
+        })
+    };
+    (@ $tries:ident, $attempt:expr) => {{
         let mut $tries = $crate::postgres::Tries::new();
         loop {
-            let attempt = async {
-                let $session = $begin.await?;
-                let result = $work.await;
-                $session.end(result).await
-            };
+            let attempt = $attempt;
             match attempt.await {
                 Ok(value) => break Ok(value),
                 Err(trouble) => {
