@@ -387,8 +387,58 @@ async fn heard<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, without_password};
+    use super::{Address, Pool, Trouble, is_same_database, without_password};
+    use geonce_services::{Pgbouncer, Postgres};
     use tokio_postgres::config::SslMode;
+
+    fn pool(url: &str) -> Pool {
+        Pool::new(&Address::parse(url).unwrap(), 2).unwrap()
+    }
+
+    #[tokio::test]
+    async fn servers_tell_whether_two_connections_lead_to_one_database() {
+        let (server, other) = (Postgres::shared(), Postgres::start(&[]));
+        let pooler = Pgbouncer::start(server);
+        let url = server.database();
+        let name = url.rsplit('/').next().unwrap();
+        other.sql("postgres", &format!("CREATE DATABASE {name}"));
+        server.sql("postgres", "CREATE ROLE somebody LOGIN SUPERUSER");
+        let cases = [
+            (url.clone(), true),
+            (url.replace("127.0.0.1", "localhost"), true),
+            (pooler.url(&url), true),
+            (server.database(), false),
+            (other.url(name), false),
+            (url.replace("postgres@", "somebody@"), false),
+        ];
+        for (second, same) in cases {
+            let (one, two) = (pool(&url).begin().await.unwrap(), pool(&second).begin().await.unwrap());
+            assert_eq!(is_same_database(&one, &two).await.unwrap(), same, "{second}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_is_sent_along_takes_effect_only_if_everything_before_it_did() {
+        let url = Postgres::shared().database();
+        let pool = pool(&url);
+        let session = pool.session().await.unwrap();
+        session.batch("CREATE TABLE number (n integer PRIMARY KEY)").await.unwrap();
+        let add = async |n: &str, last: &str| {
+            let session = pool.begin().await.unwrap();
+            session.batch(&format!("INSERT INTO number VALUES ({n})")).await.unwrap();
+            session.end_with(session.batch(last)).await
+        };
+        add("1", "INSERT INTO number VALUES (2)").await.unwrap();
+        let refused = add("3", "INSERT INTO number VALUES (1)").await.unwrap_err();
+        assert_eq!(refused.state().unwrap().code(), "23505");
+        let begun = pool.begin().await.unwrap();
+        begun.batch("INSERT INTO number VALUES (4)").await.unwrap();
+        let unsent = begun.end_with(async { Err::<(), _>(Trouble::silent("it could not be sent")) }).await;
+        assert!(unsent.is_err());
+        drop(begun);
+        let rows = session.query("SELECT n FROM number ORDER BY n", &[]).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [1, 2]);
+    }
 
     #[test]
     fn addresses_are_read_and_shown_without_their_secrets() {
