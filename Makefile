@@ -10,7 +10,7 @@ JTS := $(if $(wildcard $(CORPORA)/jts),--corpora $(CORPORA))
 EXAMPLES := target/release/examples
 BINARY := target/release/geonce
 
-.PHONY: check test test-rust test-python faults lint bench bench-gateway bless docs fuzz release
+.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bless docs fuzz release
 
 check:
 	cargo check --workspace --all-targets
@@ -60,6 +60,12 @@ bench: $(PYTHON) release
 # The gateway beside a bare server, FastAPI on Redis and raw SQLite; needs redis-server, about 25 minutes and 20 GB of disk.
 bench-gateway: $(VENV)/bench release
 	$(PYTHON) bench/gateway.py
+
+# Stores and sinks on servers beside what the servers can do alone; needs PostgreSQL with PostGIS and Redis, about five minutes.
+# PARTS="postgis gateways" make bench-shared runs some.
+PARTS ?=
+bench-shared: release
+	target/release/shared_stores $(PARTS)
 
 $(VENV)/bench: bench/requirements.txt $(PYTHON)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bench/requirements.txt

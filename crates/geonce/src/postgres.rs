@@ -10,11 +10,13 @@ pub(crate) use trouble::{Tries, Trouble};
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
+use crate::event::random;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
 use silence::Asker;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
@@ -95,16 +97,6 @@ impl Address {
     /// The address without its password.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
-    }
-
-    /// Whether both lead to the same database, as far as the addresses tell.
-    #[expect(dead_code, reason = "for a sink in the store's database")]
-    pub(crate) fn is_same_database(&self, other: &Address) -> bool {
-        let parts = |config: &Config| {
-            let database = config.get_dbname().or(config.get_user()).map(str::to_owned);
-            (config.get_hosts().to_vec(), config.get_ports().to_vec(), database, config.get_user().map(str::to_owned))
-        };
-        parts(&self.config) == parts(&other.config)
     }
 }
 
@@ -251,6 +243,11 @@ impl Pool {
         Ok(session)
     }
 
+    /// What every transaction sets for itself, as the columns of a query.
+    pub(crate) fn settings(&self) -> &str {
+        &self.settings
+    }
+
     /// Ends all connections. Whoever waits for one is told.
     pub(crate) fn close(&self) {
         self.inner.close();
@@ -348,6 +345,10 @@ impl Session {
 
     /// Ends a transaction: commits what succeeded, undoes what did not.
     pub(crate) async fn end<T>(self, result: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
+        self.finish(result).await
+    }
+
+    async fn finish<T>(&self, result: std::result::Result<T, Trouble>) -> std::result::Result<T, Trouble> {
         match result {
             Ok(value) => {
                 self.batch("COMMIT").await?;
@@ -362,6 +363,25 @@ impl Session {
             }
         }
     }
+
+    /// Ends a transaction with its last statements, which are sent at once: the commit follows them without waiting for their
+    /// answers. Where one of them fails, the server makes a rollback of it.
+    pub(crate) async fn end_with<T>(
+        &self,
+        last: impl Future<Output = std::result::Result<T, Trouble>>,
+    ) -> std::result::Result<T, Trouble> {
+        let mut last = std::pin::pin!(last);
+        // What could not even be sent must not be followed by a commit.
+        if let Poll::Ready(result) = std::future::poll_fn(|context| Poll::Ready(last.as_mut().poll(context))).await {
+            return self.finish(result).await;
+        }
+        let (result, committed) = tokio::join!(biased; last, self.batch("COMMIT"));
+        if committed.is_ok() && !matches!(result, Err(Trouble::Silent(_))) {
+            self.open.store(false, Ordering::Relaxed);
+        }
+        let value = result?;
+        committed.map(|()| value)
+    }
 }
 
 impl Drop for Session {
@@ -371,6 +391,20 @@ impl Drop for Session {
             drop(Object::take(object));
         }
     }
+}
+
+/// Whether two connections, each within a transaction, are in the same database of the same server, for the same user.
+///
+/// A lock that one takes is seen by the other: that no address can tell, nor anything that a copy of the database holds too.
+pub(crate) async fn is_same_database(one: &Session, other: &Session) -> std::result::Result<bool, Trouble> {
+    let number = i64::try_from(random() >> 65).unwrap_or(0);
+    let lock: [Parameter<'_>; 1] = [(&number, Type::INT8)];
+    let take = "SELECT current_user::text, pg_advisory_xact_lock($1)::text";
+    let (rows, free) = (one.query(take, &lock).await?, "SELECT current_user::text, pg_try_advisory_xact_lock($1)");
+    let others = other.query(free, &lock).await?;
+    let (Some(row), Some(others)) = (rows.first(), others.first()) else { return Ok(false) };
+    let user = |row: &Row| row.try_get::<_, String>(0).ok();
+    Ok(user(row).is_some() && user(row) == user(others) && others.try_get::<_, bool>(1).ok() == Some(false))
 }
 
 async fn heard<T>(
@@ -385,8 +419,58 @@ async fn heard<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, without_password};
+    use super::{Address, Pool, Trouble, is_same_database, without_password};
+    use geonce_services::{Pgbouncer, Postgres};
     use tokio_postgres::config::SslMode;
+
+    fn pool(url: &str) -> Pool {
+        Pool::new(&Address::parse(url).unwrap(), 2).unwrap()
+    }
+
+    #[tokio::test]
+    async fn servers_tell_whether_two_connections_lead_to_one_database() {
+        let (server, other) = (Postgres::shared(), Postgres::start(&[]));
+        let pooler = Pgbouncer::start(server);
+        let url = server.database();
+        let name = url.rsplit('/').next().unwrap();
+        other.sql("postgres", &format!("CREATE DATABASE {name}"));
+        server.sql("postgres", "CREATE ROLE somebody LOGIN SUPERUSER");
+        let cases = [
+            (url.clone(), true),
+            (url.replace("127.0.0.1", "localhost"), true),
+            (pooler.url(&url), true),
+            (server.database(), false),
+            (other.url(name), false),
+            (url.replace("postgres@", "somebody@"), false),
+        ];
+        for (second, same) in cases {
+            let (one, two) = (pool(&url).begin().await.unwrap(), pool(&second).begin().await.unwrap());
+            assert_eq!(is_same_database(&one, &two).await.unwrap(), same, "{second}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_is_sent_along_takes_effect_only_if_everything_before_it_did() {
+        let url = Postgres::shared().database();
+        let pool = pool(&url);
+        let session = pool.session().await.unwrap();
+        session.batch("CREATE TABLE number (n integer PRIMARY KEY)").await.unwrap();
+        let add = async |n: &str, last: &str| {
+            let session = pool.begin().await.unwrap();
+            session.batch(&format!("INSERT INTO number VALUES ({n})")).await.unwrap();
+            session.end_with(session.batch(last)).await
+        };
+        add("1", "INSERT INTO number VALUES (2)").await.unwrap();
+        let refused = add("3", "INSERT INTO number VALUES (1)").await.unwrap_err();
+        assert_eq!(refused.state().unwrap().code(), "23505");
+        let begun = pool.begin().await.unwrap();
+        begun.batch("INSERT INTO number VALUES (4)").await.unwrap();
+        let unsent = begun.end_with(async { Err::<(), _>(Trouble::silent("it could not be sent")) }).await;
+        assert!(unsent.is_err());
+        drop(begun);
+        let rows = session.query("SELECT n FROM number ORDER BY n", &[]).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [1, 2]);
+    }
 
     #[test]
     fn addresses_are_read_and_shown_without_their_secrets() {

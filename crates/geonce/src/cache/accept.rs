@@ -7,7 +7,7 @@ use super::local::Expected;
 use super::lookup::Missed;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
-use crate::event::{EventId, State};
+use crate::event::{EventId, Outcome, State};
 use crate::store::{Admission, Counted, End, NewEvent, Settled, Settlement, Verdict};
 use std::sync::atomic::Ordering;
 
@@ -189,12 +189,17 @@ impl Shared {
             .collect();
         let settled = self.store.settle(settlements, now).await?;
         for (done, settled) in done.into_iter().zip(&settled) {
-            if let (Some((event, outcome)), Settled::Ok) = (done, settled)
-                && let Some((digest, entry)) = self.pending.done(event, outcome)
-            {
-                self.remember(digest, entry);
+            if let (Some((event, outcome)), Settled::Ok) = (done, settled) {
+                self.done(event, outcome);
             }
         }
         Ok(settled)
+    }
+
+    /// An event is done at a sink; at its only one, if it is remembered.
+    pub(super) fn done(&self, event: EventId, outcome: Outcome) {
+        if let Some((digest, entry)) = self.pending.done(event, outcome) {
+            self.remember(digest, entry);
+        }
     }
 }

@@ -25,11 +25,11 @@ use self::local::{Pending, Recent};
 use self::lookup::Lane;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, Kind, Result};
-use crate::event::EventId;
+use crate::event::{EventId, Outcome};
 use crate::redis::{Address, Connections, Finder, Listen, is_prefix};
 use crate::store::{
-    Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement, Status,
-    Store, Swept, Verdict,
+    Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement,
+    Status, Store, Swept, Verdict,
 };
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -296,6 +296,14 @@ impl Store for Cached {
 
     fn settle(&self, settlements: Vec<Settlement>, now: Timestamp) -> Answer<'_, Vec<Settled>> {
         Box::pin(self.shared.settle(settlements, now))
+    }
+
+    fn joint(&self) -> Option<Joint> {
+        self.shared.store.joint()
+    }
+
+    fn heard(&self, event: EventId, outcome: Outcome) {
+        self.shared.done(event, outcome);
     }
 
     fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>> {

@@ -1,4 +1,6 @@
-//! What becomes of events at sinks that behave badly.
+//! What becomes of events at sinks that behave badly. `joint`: sinks in the store's own database.
+
+mod joint;
 
 use super::{Delivery, Destination, LAPSES_MAX, LEASE, Unobserved, run};
 use crate::clock::{Clock, ManualClock, Timestamp};

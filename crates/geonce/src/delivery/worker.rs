@@ -9,8 +9,9 @@ use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
 use crate::event::{Cause, Class, Outcome};
 use crate::retry::Passage;
-use crate::sink::{Outgoing, Written};
+use crate::sink::{Delivered, Outgoing, Settling, Written};
 use crate::store::{End, Lease, LeaseRequest, Leased, ResultText, Settled, Settlement};
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,7 @@ struct Worker<'a> {
 
 /// What a write of several events came to.
 enum Batch {
-    Answered(Vec<Written>),
+    Answered(Vec<Delivered>),
     /// Nothing is known about any of them.
     Failed(Error),
 }
@@ -176,9 +177,19 @@ impl Worker<'_> {
         }
         if !batch.is_empty() {
             let written = self.write(&writing, batch).await;
-            for (leased, written) in writing.into_iter().zip(written) {
-                let end = self.judge(&leased, written).await;
-                settlements.push(Settlement { lease: leased.lease, end });
+            for (leased, Delivered { written, settled }) in writing.into_iter().zip(written) {
+                match self.settle_at_once(&written).filter(|_| settled) {
+                    Some(end) => {
+                        self.delivery.observer.attempt(&self.destination.name, word(&end));
+                        if let End::Done(outcome, _) = end {
+                            self.delivery.store.heard(leased.lease.event, outcome);
+                        }
+                    }
+                    None => {
+                        let end = self.judge(&leased, written).await;
+                        settlements.push(Settlement { lease: leased.lease, end });
+                    }
+                }
             }
         }
         self.settle(settlements).await;
@@ -193,7 +204,7 @@ impl Worker<'_> {
     }
 
     /// Writes a batch; one answer for each event.
-    async fn write(&mut self, leased: &[Leased], batch: Vec<Outgoing>) -> Vec<Written> {
+    async fn write(&mut self, leased: &[Leased], batch: Vec<Outgoing>) -> Vec<Delivered> {
         let alone = batch.len() == 1;
         match self.write_once(leased, batch).await {
             Batch::Answered(written) => written,
@@ -203,42 +214,49 @@ impl Worker<'_> {
                 for leased in leased {
                     written.push(match self.decoder.decode(leased) {
                         Ok(outgoing) => self.write_alone(leased, outgoing).await,
-                        Err(cause) => Written::Dead(cause),
+                        Err(cause) => Delivered { written: Written::Dead(cause), settled: false },
                     });
                 }
                 written
             }
-            Batch::Failed(error) => leased.iter().map(|_| failed(&error)).collect(),
+            Batch::Failed(error) => Delivered::only(leased.iter().map(|_| failed(&error)).collect()),
         }
     }
 
-    async fn write_alone(&self, leased: &Leased, outgoing: Outgoing) -> Written {
+    async fn write_alone(&self, leased: &Leased, outgoing: Outgoing) -> Delivered {
+        let unsettled = |error: &Error| Delivered { written: failed(error), settled: false };
         match self.write_once(std::slice::from_ref(leased), vec![outgoing]).await {
             Batch::Answered(mut written) if written.len() == 1 => written.remove(0),
-            Batch::Answered(_) => failed(&Error::new(Kind::Internal, "writing an event: not one answer")),
-            Batch::Failed(error) => failed(&error),
+            Batch::Answered(_) => unsettled(&Error::new(Kind::Internal, "writing an event: not one answer")),
+            Batch::Failed(error) => unsettled(&error),
         }
     }
 
-    /// Writes a batch, keeping its leases alive meanwhile.
+    /// Writes a batch, keeping its leases alive meanwhile. Where the store is in the sink's database, what is done is
+    /// settled in the same transaction.
     async fn write_once(&self, leased: &[Leased], batch: Vec<Outgoing>) -> Batch {
         let (sink, count) = (&self.destination.sink, batch.len());
         let watch = Stopwatch::start();
-        let written = {
-            let mut write = std::pin::pin!(sink.write(batch));
-            loop {
-                tokio::select! {
-                    written = &mut write => break written,
-                    () = tokio::time::sleep(self.delivery.lease / 3) => self.extend(leased).await,
-                }
+        let end = &|written: &Written| self.settle_at_once(written);
+        let write = match self.delivery.store.joint() {
+            Some(joint) => {
+                let leases = leased.iter().map(|leased| leased.lease.clone()).collect();
+                let now = self.delivery.clock.now();
+                sink.write_and_settle(batch, Settling { joint, leases, end, now })
             }
+            None => Box::pin(async { sink.write(batch).await.map(Delivered::only) }),
+        };
+        let written = tokio::select! {
+            written = write => written,
+            // Beside it, not in between: an extension may have to wait for what is being written.
+            never = self.keep(leased) => match never {},
         };
         self.delivery.observer.wrote(&self.destination.name, count, watch.elapsed());
         let now = self.delivery.clock.now();
         match written {
             Ok(written) if written.len() == count => {
                 let mut breaker = self.destination.breaker();
-                let silent = |written: &Written| matches!(written, Written::Retry { counts: false, .. });
+                let silent = |one: &Delivered| matches!(one.written, Written::Retry { counts: false, .. });
                 if written.iter().all(silent) {
                     breaker.failed(&self.destination.retry, seed(&leased[0].lease, 0), now);
                 } else {
@@ -257,6 +275,14 @@ impl Worker<'_> {
                 }
                 Batch::Failed(error)
             }
+        }
+    }
+
+    /// Keeps leases alive until it is dropped.
+    async fn keep(&self, leased: &[Leased]) -> Infallible {
+        loop {
+            tokio::time::sleep(self.delivery.lease / 3).await;
+            self.extend(leased).await;
         }
     }
 
@@ -289,6 +315,14 @@ impl Worker<'_> {
     /// What is applied is a row, where that is a place that somebody can look at.
     fn done(&self, outcome: Outcome) -> End {
         End::Done(outcome, self.row.clone().filter(|_| outcome == Outcome::Applied))
+    }
+
+    /// How the lease of an event ends that can be settled where it was written. Everything else is judged first.
+    fn settle_at_once(&self, written: &Written) -> Option<End> {
+        match written {
+            Written::Done(outcome) => Some(self.done(*outcome)),
+            Written::Retry { .. } | Written::Dead(_) => None,
+        }
     }
 
     /// Before an event is dead the sink is asked once more: an earlier write may have succeeded unheard.

@@ -42,7 +42,7 @@ impl Trouble {
     }
 
     /// Whether the same transaction may succeed when it is run again at once.
-    fn is_worth_another_try(&self) -> bool {
+    pub(crate) fn is_worth_another_try(&self) -> bool {
         match self {
             Trouble::Told(error) => {
                 let code = error.code();

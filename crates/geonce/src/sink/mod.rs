@@ -13,7 +13,7 @@ mod version;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId, Outcome};
-use crate::store::Answer;
+use crate::store::{Answer, End, Joint, Lease};
 use bytes::Bytes;
 use geonce_key::policy::Secret;
 use geonce_key::{Feature, Fingerprint, Form, Pointer, Version};
@@ -163,6 +163,34 @@ pub enum Written {
     Dead(Cause),
 }
 
+/// What it takes to settle events where they are written.
+pub struct Settling<'a> {
+    /// The store's part of it.
+    pub joint: Joint,
+    /// The leases of the events, in order.
+    pub leases: Vec<Lease>,
+    /// How a lease ends after such an answer; `None` where that is to be decided later.
+    pub end: &'a (dyn Fn(&Written) -> Option<End> + Sync),
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of one event at a sink, and whether its lease was ended there too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// What the sink says.
+    pub written: Written,
+    /// Whether the store has been told, in the same transaction.
+    pub settled: bool,
+}
+
+impl Delivered {
+    /// Written, and not settled.
+    pub fn only(written: Vec<Written>) -> Vec<Delivered> {
+        written.into_iter().map(|written| Delivered { written, settled: false }).collect()
+    }
+}
+
 /// A sink's own proof that it has applied an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
@@ -180,6 +208,13 @@ pub trait Sink: Send + Sync {
     /// Writes events: one answer for each, in order. One bad event never fails its batch. An error means that
     /// nothing is known about any of them: they are written again.
     fn write(&self, batch: Vec<Outgoing>) -> Answer<'_, Vec<Written>>;
+
+    /// Writes events as [`Sink::write`] does and, where sink and store are in one database, ends their leases in the same
+    /// transaction. What is not said to be settled is still to be settled.
+    fn write_and_settle<'a>(&'a self, batch: Vec<Outgoing>, settling: Settling<'a>) -> Answer<'a, Vec<Delivered>> {
+        drop(settling);
+        Box::pin(async move { self.write(batch).await.map(Delivered::only) })
+    }
 
     /// Which of these keys it has proof of. `None` where it keeps none.
     fn proofs(&self, keys: Vec<Fingerprint>) -> Answer<'_, Option<Vec<bool>>>;

@@ -13,6 +13,7 @@ mod result;
 pub mod spill;
 mod verdict;
 
+pub use self::postgres::Joint;
 #[cfg(test)]
 pub(crate) use self::postgres::{open_given, tests::answer_alike};
 pub use self::result::{RESULT_BYTES_MAX, ResultText};
@@ -490,6 +491,17 @@ pub trait Store: Send + Sync {
 
     /// Resolves after work may have become ready, or a run has ended. Poll beside it: a tool may have replayed events.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Lets a sink in the store's own database settle in the transaction that writes its rows. `None` where no sink can be
+    /// there.
+    fn joint(&self) -> Option<Joint> {
+        None
+    }
+
+    /// Told of an event that such a sink has settled.
+    fn heard(&self, event: EventId, outcome: Outcome) {
+        let _ = (event, outcome);
+    }
 
     /// Compares the store with itself: structure, books against records, claims against events. Problems in words.
     fn audit(&self) -> Answer<'_, Vec<String>>;

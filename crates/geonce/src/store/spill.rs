@@ -5,8 +5,8 @@
 //! counted as its duplicate when it gets there. Everything but accepting waits for the main store.
 
 use super::{
-    Access, Admission, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
+    Access, Admission, Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options,
+    Record, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
@@ -524,6 +524,10 @@ impl Store for Spill {
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.shared.changed.notified())
+    }
+
+    fn joint(&self) -> Option<Joint> {
+        self.shared.main()?.joint()
     }
 
     fn audit(&self) -> Answer<'_, Vec<String>> {

@@ -130,6 +130,8 @@ impl Guard {
             return Ok(());
         }
         let [layer, column, applied, entity] = TABLES.map(|name| self.table(name));
+        // Of an entity there is first a row that only locks. What it becomes is larger, and finds room on the same page: then
+        // the index needs no new entry.
         session
             .batch(&format!(
                 "CREATE TABLE IF NOT EXISTS {layer} (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE);
@@ -137,7 +139,8 @@ impl Guard {
                  CREATE TABLE IF NOT EXISTS {applied} (layer integer NOT NULL, key uuid NOT NULL, event uuid NOT NULL,
                    stale boolean NOT NULL, PRIMARY KEY (layer, key));
                  CREATE TABLE IF NOT EXISTS {entity} (layer integer NOT NULL, entity bytea NOT NULL, version text, key uuid,
-                   content bytea, fid bigint, deleted boolean NOT NULL DEFAULT false, PRIMARY KEY (layer, entity));
+                   content bytea, fid bigint, deleted boolean NOT NULL DEFAULT false, PRIMARY KEY (layer, entity))
+                   WITH (fillfactor = 30);
                  COMMENT ON TABLE {applied} IS 'Which events have been written to which layer; other programs leave it alone.';
                  COMMENT ON TABLE {entity} IS 'What layers hold of which entity; other programs leave it alone.'"
             ))
@@ -241,13 +244,21 @@ impl Guard {
         session.execute(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await.map(drop)
     }
 
-    /// Takes away the room that was made for entities and not used.
-    pub(super) async fn unlock(&self, session: &Session, layer: i32, entities: &[[u8; 32]]) -> Answer<()> {
+    /// Takes away the room that was made for these entities, if it was not used.
+    pub(super) async fn unlock(
+        &self,
+        session: &Session,
+        layer: i32,
+        entities: impl Iterator<Item = &[u8; 32]>,
+    ) -> Answer<()> {
+        let entities: Vec<&[u8]> = entities.map(|entity| &entity[..]).collect();
+        if entities.is_empty() {
+            return Ok(());
+        }
         let sql = format!(
             "DELETE FROM {} WHERE layer = $1 AND entity = ANY($2) AND version IS NULL",
             self.table("geonce_entity")
         );
-        let entities: Vec<&[u8]> = entities.iter().map(|entity| &entity[..]).collect();
         session.execute(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await.map(drop)
     }
 

@@ -1,9 +1,9 @@
 //! The PostGIS sink: events or entities as rows of a table, each written once, by any number of gateways.
 //!
-//! A batch is one transaction: rows and proofs. It can also be written within a transaction that somebody else holds
-//! ([`PostGis::prepare`], [`PostGis::write_within`]). The table: `layer`, `types`; rows: `row`; the proofs: `guard`; a batch:
-//! `write`, `refusal`.
+//! A batch is one transaction: rows and proofs; where the store is in the same database, settlements too (`beside`). The
+//! table: `layer`, `types`; rows: `row`; the proofs: `guard`; a batch: `write`, `refusal`.
 
+mod beside;
 mod guard;
 mod layer;
 mod refusal;
@@ -13,11 +13,13 @@ mod tests;
 mod types;
 mod write;
 
-use super::{Columns, Isolation, Mode, Options, Outgoing, Proof, Sink, Written, columns};
+use super::Written;
+use super::{Columns, Delivered, Isolation, Mode, Options, Outgoing, Proof, Settling, Sink, columns};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, Outcome};
 use crate::postgres::{Address, Pool, Session, Tries, Trouble, check_name};
 use crate::store::Answer;
+use beside::Beside;
 use geonce_key::{Feature, Fingerprint};
 use guard::Guard;
 use layer::Layer;
@@ -53,6 +55,13 @@ impl Settings {
     }
 }
 
+/// Where a transaction failed.
+enum Failure {
+    Writing(Trouble),
+    /// Or when both were to be committed.
+    Settling(Trouble),
+}
+
 /// A sink. Connects when it is first needed.
 pub(crate) struct PostGis {
     settings: Settings,
@@ -62,6 +71,7 @@ pub(crate) struct PostGis {
     layer: Mutex<Option<Arc<Layer>>>,
     /// Held while the layer is looked at or changed: one does it for all.
     looking: tokio::sync::Mutex<()>,
+    beside: Beside,
 }
 
 /// Opens the sink. Connects to nothing.
@@ -74,6 +84,7 @@ pub(super) fn open(name: &str, url: &str, options: &Options) -> Result<Arc<dyn S
         settings,
         layer: Mutex::new(None),
         looking: tokio::sync::Mutex::new(()),
+        beside: Beside::default(),
     }))
 }
 
@@ -150,45 +161,72 @@ impl PostGis {
         batch.iter_mut().map(|one| place(one).err().map(|error: geonce_key::Error| Cause::from(&error))).collect()
     }
 
-    /// Does everything that writing a batch needs beside its transaction, the layer's columns included.
-    pub(crate) async fn prepare<'b>(
+    async fn write_batch(
         &self,
-        batch: &'b [Outgoing],
-        causes: &[Option<Cause>],
-    ) -> std::result::Result<Prepared<'b>, Trouble> {
-        let good = batch.iter().zip(causes).filter(|(_, cause)| cause.is_none());
-        let layer = self.layer(good.map(|(outgoing, _)| &outgoing.feature)).await?;
-        Ok(Prepared::new(&self.settings, layer, batch, causes))
-    }
-
-    /// Writes a batch in the transaction of `session`, and leaves it open. `again` says that the layer was read afresh.
-    pub(crate) async fn write_within(
-        &self,
-        session: &Session,
-        prepared: &Prepared<'_>,
-        again: bool,
-    ) -> std::result::Result<Vec<Written>, Trouble> {
-        write::batch(session, &self.settings, prepared, again).await
-    }
-
-    async fn write_batch(&self, mut batch: Vec<Outgoing>) -> std::result::Result<Vec<Written>, Trouble> {
+        mut batch: Vec<Outgoing>,
+        mut settling: Option<Settling<'_>>,
+    ) -> std::result::Result<Vec<Delivered>, Trouble> {
+        if let Some(joint) = settling.as_ref().map(|settling| settling.joint.clone())
+            && !self.may_settle(&joint).await
+        {
+            settling = None;
+        }
         let causes = self.place_all(&mut batch);
         let (mut tries, mut again) = (Tries::new(), false);
         loop {
-            let prepared = self.prepare(&batch, &causes).await?;
-            let written = async {
-                let session = self.pool.begin_as(self.settings.isolation.begin()).await?;
-                let written = self.write_within(&session, &prepared, again).await;
-                session.end(written).await
-            };
-            match written.await {
-                Ok(written) => return Ok(written),
-                Err(trouble) if !again && matches!(refusal::judge(&trouble), Refusal::Layer) => {
+            let good = batch.iter().zip(&causes).filter(|(_, cause)| cause.is_none());
+            let layer = self.layer(good.map(|(outgoing, _)| &outgoing.feature)).await?;
+            let prepared = Prepared::new(&self.settings, layer, &batch, &causes);
+            let trouble = match self.write_once(&prepared, again, settling.as_ref(), tries.may_have_happened()).await {
+                Ok(delivered) => return Ok(delivered),
+                Err(Failure::Writing(trouble)) if !again && matches!(refusal::judge(&trouble), Refusal::Layer) => {
                     again = true;
                     self.know(None);
+                    continue;
                 }
-                Err(trouble) => tries.again(trouble).await?,
-            }
+                Err(Failure::Writing(trouble)) => trouble,
+                Err(Failure::Settling(trouble)) if !trouble.is_worth_another_try() => {
+                    if let Some(settling) = settling.take() {
+                        self.cannot_settle(&settling.joint, trouble);
+                    }
+                    continue;
+                }
+                Err(Failure::Settling(trouble)) => trouble,
+            };
+            tries.again(trouble).await?;
+        }
+    }
+
+    /// One transaction.
+    async fn write_once(
+        &self,
+        prepared: &Prepared<'_>,
+        again: bool,
+        settling: Option<&Settling<'_>>,
+        repeated: bool,
+    ) -> std::result::Result<Vec<Delivered>, Failure> {
+        let session = self.pool.begin_as(self.settings.isolation.begin()).await.map_err(Failure::Writing)?;
+        let written = write::batch(&session, &self.settings, prepared, again).await;
+        let (Some(settling), Ok(_)) = (settling, &written) else {
+            return session.end(written).await.map(Delivered::only).map_err(Failure::Writing);
+        };
+        let settled = match written {
+            Ok(written) => self.settle_within(&session, written, settling, repeated).await,
+            Err(trouble) => Err(trouble),
+        };
+        let (delivered, settlements) = session.end(settled).await.map_err(Failure::Settling)?;
+        settling.joint.committed(&settlements);
+        Ok(delivered)
+    }
+
+    async fn write_in_time(&self, batch: Vec<Outgoing>, settling: Option<Settling<'_>>) -> Result<Vec<Delivered>> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        match tokio::time::timeout(self.settings.timeout, self.write_batch(batch, settling)).await {
+            Ok(written) => written.map_err(|trouble| self.explain(trouble, "writing to")),
+            Err(_) => Err(Error::new(Kind::Unavailable, format!("writing to {}", self.settings.place()))
+                .because(format!("not done after {:?}", self.settings.timeout))),
         }
     }
 
@@ -228,15 +266,13 @@ impl Sink for PostGis {
 
     fn write(&self, batch: Vec<Outgoing>) -> Answer<'_, Vec<Written>> {
         Box::pin(async move {
-            if batch.is_empty() {
-                return Ok(Vec::new());
-            }
-            match tokio::time::timeout(self.settings.timeout, self.write_batch(batch)).await {
-                Ok(written) => written.map_err(|trouble| self.explain(trouble, "writing to")),
-                Err(_) => Err(Error::new(Kind::Unavailable, format!("writing to {}", self.settings.place()))
-                    .because(format!("not done after {:?}", self.settings.timeout))),
-            }
+            let delivered = self.write_in_time(batch, None).await?;
+            Ok(delivered.into_iter().map(|delivered| delivered.written).collect())
         })
+    }
+
+    fn write_and_settle<'a>(&'a self, batch: Vec<Outgoing>, settling: Settling<'a>) -> Answer<'a, Vec<Delivered>> {
+        Box::pin(self.write_in_time(batch, Some(settling)))
     }
 
     fn proofs(&self, keys: Vec<Fingerprint>) -> Answer<'_, Option<Vec<bool>>> {

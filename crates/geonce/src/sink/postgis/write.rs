@@ -57,7 +57,7 @@ pub(super) async fn batch(
     let guard = Guard::new(&settings.schema);
     let writer = Writer { session, settings, guard: &guard, layer: &prepared.layer, prepared };
     let mut answers: Vec<Option<Written>> = vec![None; prepared.events.len()];
-    let entities = writer.lock().await?;
+    let mut unused = writer.lock().await?;
     let mut parts = writer.parts();
     let (mut doubted, mut attempted, mut hopeful) = (None, false, true);
     // A constraint that its owner deferred would be checked at the end, when nobody knows which row it was.
@@ -65,9 +65,12 @@ pub(super) async fn batch(
     while let Some(part) = parts.pop() {
         session.batch(&format!("{before}; SAVEPOINT geonce_part")).await?;
         let trouble = match writer.write(&part, hopeful).await {
-            Ok(written) => {
+            Ok((written, used)) => {
                 before = "RELEASE geonce_part";
                 attempted |= !written.is_empty();
+                for entity in &used {
+                    unused.remove(entity);
+                }
                 for (index, written) in written {
                     answers[index] = Some(written);
                 }
@@ -105,7 +108,7 @@ pub(super) async fn batch(
         // None of them could be written, for no reason of theirs.
         return Err(trouble);
     }
-    writer.unlock(&entities).await?;
+    guard.unlock(session, prepared.layer.id, unused.iter()).await?;
     writer.answer_rest(&mut answers).await?;
     let no_answer = || Written::Dead(Cause::new(Class::Internal, "no_answer", "the sink gave no answer"));
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(no_answer)).collect())
@@ -157,29 +160,23 @@ impl<'a> Writer<'a> {
     }
 
     /// Locks the entities of the batch, all at once and in order.
-    async fn lock(&self) -> Answer<Vec<[u8; 32]>> {
+    async fn lock(&self) -> Answer<BTreeSet<[u8; 32]>> {
         if self.settings.mode == Mode::Append {
-            return Ok(Vec::new());
+            return Ok(BTreeSet::new());
         }
         let with_rows = self.prepared.events.iter().filter(|(_, row)| row.is_ok());
         let entities: BTreeSet<[u8; 32]> =
             with_rows.filter_map(|(outgoing, _)| outgoing.entity.as_ref()).map(|entity| *entity.digest()).collect();
-        let entities: Vec<[u8; 32]> = entities.into_iter().collect();
         if !entities.is_empty() {
-            self.guard.lock(self.session, self.layer.id, &entities).await?;
+            let sorted: Vec<[u8; 32]> = entities.iter().copied().collect();
+            self.guard.lock(self.session, self.layer.id, &sorted).await?;
         }
         Ok(entities)
     }
 
-    async fn unlock(&self, entities: &[[u8; 32]]) -> Answer<()> {
-        if entities.is_empty() {
-            return Ok(());
-        }
-        self.guard.unlock(self.session, self.layer.id, entities).await
-    }
-
-    /// Writes a part whole. With `hopeful`, it fails where one of its keys is known.
-    async fn write(&self, part: &[usize], hopeful: bool) -> Answer<Vec<(usize, Written)>> {
+    /// Writes a part whole; also the entities that the layer holds something of by now. With `hopeful`, it fails where one
+    /// of its keys is known.
+    async fn write(&self, part: &[usize], hopeful: bool) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
         match self.settings.mode {
             Mode::Append => {
                 if hopeful {
@@ -187,9 +184,10 @@ impl<'a> Writer<'a> {
                 } else {
                     self.append_new(part).await?;
                 }
-                Ok(part.iter().map(|&index| (index, Written::Done(Outcome::Applied))).collect())
+                let applied = |&index: &usize| (index, Written::Done(Outcome::Applied));
+                Ok((part.iter().map(applied).collect(), Vec::new()))
             }
-            Mode::Upsert { arrival } => self.upsert(part, arrival).await,
+            Mode::Upsert { arrival } => self.upsert(part, arrival, hopeful).await,
         }
     }
 
@@ -265,16 +263,27 @@ impl<'a> Writer<'a> {
         found.iter().map(|row| super::guard::read(row, 0)).collect()
     }
 
-    async fn upsert(&self, part: &[usize], arrival: bool) -> Answer<Vec<(usize, Written)>> {
-        let keys = part.iter().map(|&index| self.event(index).key.key());
-        let known = self.guard.outcomes(self.session, self.layer.id, keys).await?;
+    async fn upsert(
+        &self,
+        part: &[usize],
+        arrival: bool,
+        hopeful: bool,
+    ) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
         let entities: BTreeSet<[u8; 32]> =
             part.iter().filter_map(|&index| self.event(index).entity.as_ref()).map(|entity| *entity.digest()).collect();
         let entities: Vec<[u8; 32]> = entities.into_iter().collect();
         let held = self.guard.held(self.session, self.layer.id, &entities).await?;
-        let plan = self.plan(part, arrival, &known, held);
-        self.carry_out(&plan).await?;
-        Ok(plan.answers)
+        let mut used: Vec<[u8; 32]> = held.keys().copied().collect();
+        let is_dead = |(_, written): &(usize, Written)| matches!(written, Written::Dead(_));
+        let mut plan = self.plan(part, arrival, &HashMap::new(), held.clone());
+        if !hopeful || plan.answers.iter().any(is_dead) {
+            let keys = part.iter().map(|&index| self.event(index).key.key());
+            let known = self.guard.outcomes(self.session, self.layer.id, keys).await?;
+            plan = self.plan(part, arrival, &known, held);
+        }
+        self.carry_out(&plan, hopeful).await?;
+        used.extend(plan.changes.iter().map(|change| change.entity));
+        Ok((plan.answers, used))
     }
 
     /// What becomes of a part, event by event in their order, given what is known and held.
@@ -327,13 +336,13 @@ impl<'a> Writer<'a> {
         plan
     }
 
-    async fn carry_out(&self, plan: &Plan) -> Answer<()> {
+    async fn carry_out(&self, plan: &Plan, hopeful: bool) -> Answer<()> {
         if plan.decided.is_empty() {
             return Ok(());
         }
         if let Err(trouble) = self.guard.add(self.session, self.layer.id, &plan.decided).await {
-            // Only where one key is about two entities, which the lock on entities cannot see: all is done again.
-            let met = is_known_key(&trouble);
+            // After looking, only where one key is about two entities, which the lock on entities cannot see: all is done again.
+            let met = !hopeful && is_known_key(&trouble);
             return Err(if met { Trouble::silent("another gateway decided the same key") } else { trouble });
         }
         let changes: Vec<&Change> = plan.changes.iter().collect();

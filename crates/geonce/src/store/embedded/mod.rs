@@ -28,8 +28,8 @@ use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
 use self::writer::{Message, Request, Slice, WAITING_MAX, Waiting, Writer};
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, RUNS, Record, Settled,
-    Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, RUNS, Record,
+    Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};

@@ -32,13 +32,35 @@ pub(super) struct Group<'a> {
     pub(super) careful: bool,
 }
 
-/// Records a group. `repeated` means that an earlier attempt may have been committed.
+/// Records a group and commits it. `repeated` means that an earlier attempt may have been committed.
 pub(super) async fn accept<'a>(
     shared: &Shared,
-    session: &Session,
+    session: Session,
     group: &Group<'a>,
     repeated: bool,
 ) -> Attempt<Plan<'a>> {
+    let plan = match decide(shared, &session, group, repeated).await {
+        Ok(plan) => plan,
+        Err(trouble) => return session.end(Err(trouble)).await,
+    };
+    let rows = Rows::of(&plan, shared.options.keep_payload);
+    // Sent together with the commit, answered in order. The first failure is the one that tells why.
+    let last = async {
+        tokio::try_join!(
+            biased;
+            rows.insert_events(&session),
+            rows.insert_bodies(&session),
+            rows.insert_work(&session),
+            count_repeats(&session, &plan.repeats),
+            plan.counts.write(&session, group.slot, Some(group.number)),
+        )
+    };
+    session.end_with(last).await?;
+    Ok(plan)
+}
+
+/// Claims keys and decides; all that is left are rows to be written.
+async fn decide<'a>(shared: &Shared, session: &Session, group: &Group<'a>, repeated: bool) -> Attempt<Plan<'a>> {
     let counted = repeated && is_last_group(session, group.slot, group.number).await?;
     let events: Vec<(&NewEvent, Timestamp)> =
         group.events.iter().map(|&(event, given)| (event, shared.now(session, given))).collect();
@@ -71,16 +93,6 @@ pub(super) async fn accept<'a>(
     }
     correct_claims(session, &known, &plan).await?;
     revive(session, &plan, &events).await?;
-    let rows = Rows::of(&plan, shared.options.keep_payload);
-    // Sent together, answered in order. The first failure is the one that tells why.
-    let (event, body, work, repeats, counts) = tokio::join!(
-        rows.insert_events(session),
-        rows.insert_bodies(session),
-        rows.insert_work(session),
-        count_repeats(session, &plan.repeats),
-        plan.counts.write(session, group.slot, Some(group.number)),
-    );
-    event.and(body).and(work).and(repeats).and(counts)?;
     Ok(plan)
 }
 

@@ -201,13 +201,12 @@ async fn record(shared: &Shared, group: &[Request], uncounted: &Uncounted) -> At
         return Ok(Vec::new());
     }
     let mut recorded =
-        transaction!(shared.pool, tries, session => accept(shared, &session, &group, tries.may_have_happened()));
+        transaction!(ending: shared.pool, tries, session => accept(shared, session, &group, tries.may_have_happened()));
     if matches!(&recorded, Err(trouble) if trouble.state() == Some(&SqlState::UNIQUE_VIOLATION)) {
         // An event whose key is free, but which is recorded: it once contradicted another that is gone since. Too rare
         // for looking every time.
         group.careful = true;
-        recorded =
-            transaction!(shared.pool, tries, session => accept(shared, &session, &group, tries.may_have_happened()));
+        recorded = transaction!(ending: shared.pool, tries, session => accept(shared, session, &group, tries.may_have_happened()));
     }
     let plan = recorded?;
     if plan.makes_work() {

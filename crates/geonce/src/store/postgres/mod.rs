@@ -7,6 +7,7 @@
 mod accept;
 mod audit;
 mod counts;
+mod joint;
 mod lanes;
 mod lease;
 mod plan;
@@ -18,6 +19,8 @@ mod select;
 pub(crate) mod tests;
 mod wake;
 mod work;
+
+pub use self::joint::Joint;
 
 use self::counts::Slots;
 use self::lanes::{Lanes, Waiting};
@@ -54,16 +57,26 @@ const UNWANTED_PLANS: [&str; 4] = ["enable_seqscan", "enable_bitmapscan", "enabl
 /// Runs a transaction until it is committed or trying again is of no use.
 macro_rules! transaction {
     ($pool:expr, $tries:ident, $session:ident => $work:expr) => {
-        transaction!($pool.begin(), $tries, $session, $work)
+        $crate::store::postgres::transaction!($pool.begin(), $tries, $session, $work)
     };
-    ($begin:expr, $tries:ident, $session:ident, $work:expr) => {{
+    ($begin:expr, $tries:ident, $session:ident, $work:expr) => {
+        $crate::store::postgres::transaction!(@ $tries, async {
+            let $session = $begin.await?;
+            let result = $work.await;
+            $session.end(result).await
+        })
+    };
+    // What is done with the session ends it too.
+    (ending: $pool:expr, $tries:ident, $session:ident => $work:expr) => {
+        $crate::store::postgres::transaction!(@ $tries, async {
+            let $session = $pool.begin().await?;
+            $work.await
+        })
+    };
+    (@ $tries:ident, $attempt:expr) => {{
         let mut $tries = $crate::postgres::Tries::new();
         loop {
-            let attempt = async {
-                let $session = $begin.await?;
-                let result = $work.await;
-                $session.end(result).await
-            };
+            let attempt = $attempt;
             match attempt.await {
                 Ok(value) => break Ok(value),
                 Err(trouble) => {
@@ -324,6 +337,10 @@ impl Store for Postgres {
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         // The notification counts from here, not from the first poll: ask for this before looking for work.
         Box::pin(self.shared.changed.notified())
+    }
+
+    fn joint(&self) -> Option<Joint> {
+        Some(Joint::new(&self.shared, &self.handle))
     }
 
     fn audit(&self) -> Answer<'_, Vec<String>> {

@@ -31,13 +31,15 @@ const PARTS_LOCK_MILLIS: u64 = 500;
 /// What the name of a day's part begins with; the number of the day since 1970 follows.
 const DAY_PREFIX: &str = "body_";
 
+// Every event is written twice, when it is accepted and when it is settled. Half of each page is left for the second time:
+// a new version on the same page needs no new entry in the index.
 fn first_tables() -> String {
     let mut text = "
         CREATE TABLE meta (name text PRIMARY KEY, value text NOT NULL);
         CREATE TABLE event (
           id uuid PRIMARY KEY, source text NOT NULL, state smallint NOT NULL, outcome smallint, received bigint NOT NULL,
           settled bigint, duplicates bigint NOT NULL DEFAULT 0, form smallint NOT NULL, crs bigint, digests bytea NOT NULL,
-          spatial bytea, content bytea NOT NULL, cause text, code text) WITH (fillfactor = 80);
+          spatial bytea, content bytea NOT NULL, cause text, code text) WITH (fillfactor = 50);
         CREATE INDEX event_dead ON event (id) WHERE code IS NOT NULL;
         CREATE TABLE claim (key uuid PRIMARY KEY, event uuid NOT NULL) PARTITION BY HASH (key);
         CREATE TABLE body (event uuid PRIMARY KEY, payload bytea NOT NULL) PARTITION BY RANGE (event);

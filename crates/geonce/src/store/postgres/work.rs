@@ -62,22 +62,37 @@ pub(super) async fn settle(shared: &Shared, settlements: &[Settlement], now: Tim
     }
     let slot = shared.slots.take();
     let settled = transaction!(shared.pool, tries, session => async {
-        let mut settled = settle_in(shared, &session, settlements, slot.number, now).await?;
-        if tries.may_have_happened() {
-            believe(&session, settlements, &mut settled).await?;
-        }
-        Ok(settled)
+        settle_within(shared, &session, settlements, slot.number, now, tries.may_have_happened()).await
     })?;
-    // Whoever waits for a run hears of its end.
+    wake_after(shared, settlements);
+    Ok(settled)
+}
+
+/// Wakes workers for what settlements made ready, and whoever waits for a run that has ended, once they are committed.
+pub(super) fn wake_after(shared: &Shared, settlements: &[Settlement]) {
     let tells =
         |settlement: &Settlement| matches!(settlement.end, End::Retry { .. }) || *settlement.lease.sink == *RUNS;
     if settlements.iter().any(tells) {
         shared.wake();
     }
+}
+
+/// Ends leases in a transaction. `repeated` means that an earlier attempt may have been committed.
+pub(super) async fn settle_within(
+    shared: &Shared,
+    session: &Session,
+    settlements: &[Settlement],
+    slot: i64,
+    given: Timestamp,
+    repeated: bool,
+) -> Attempt<Vec<Settled>> {
+    let mut settled = settle_in(shared, session, settlements, slot, given).await?;
+    if repeated {
+        believe(session, settlements, &mut settled).await?;
+    }
     Ok(settled)
 }
 
-/// Ends leases in a transaction.
 async fn settle_in(
     shared: &Shared,
     session: &Session,
