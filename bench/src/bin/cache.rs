@@ -91,6 +91,7 @@ impl Gateway {
                 events_max: 1_000,
                 bytes_max: usize::MAX,
                 duration: Duration::from_mins(1),
+                event: None,
             };
             let leased = self.cached.lease(request, SystemClock.now()).await?;
             if leased.is_empty() {
@@ -98,7 +99,7 @@ impl Gateway {
             }
             let settlements = leased
                 .into_iter()
-                .map(|leased| Settlement { lease: leased.lease, end: End::Done(Outcome::Applied) })
+                .map(|leased| Settlement { lease: leased.lease, end: End::Done(Outcome::Applied, None) })
                 .collect();
             self.cached.settle(settlements, SystemClock.now()).await?;
         }
