@@ -10,6 +10,7 @@ pub(crate) use trouble::{Tries, Trouble};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -340,6 +341,12 @@ impl Drop for Session {
             drop(Object::take(object));
         }
     }
+}
+
+/// The number of the lock that goes by this name.
+pub(crate) fn lock_number(name: &str) -> i64 {
+    let digest = Sha256::digest(name);
+    digest.iter().take(8).fold(0, |number, &byte| (number << 8) | i64::from(byte))
 }
 
 async fn heard<T>(

@@ -9,6 +9,7 @@ mod checkpoint;
 mod claims;
 mod failure;
 mod group;
+mod line;
 mod read;
 mod row;
 mod schema;
@@ -23,7 +24,7 @@ use self::claims::{Claims, SEGMENT_KEYS, SLICE_KEYS, Wake};
 use self::failure::Attempt;
 use self::group::{Group, Known};
 use self::read::Reader;
-use self::row::NEVER;
+use self::row::HELD;
 use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
 use self::writer::{Message, Refused, Request, Slice, WAITING_MAX, Writer};
@@ -92,14 +93,14 @@ impl Embedded {
     }
 
     fn start(place: Place, options: &Options, access: Access, tuning: Tuning, lock: Option<File>) -> Attempt<Embedded> {
-        let connection = place.create()?;
+        let connection = place.create(access == Access::Gateway)?;
         let (messages, received) = mpsc::channel(WAITING_MAX);
         let wake = waker(&messages);
         let gateway = access == Access::Gateway;
         let mut claims = None;
         if gateway {
             // The lock proves that whoever held these leases is gone.
-            connection.execute("UPDATE work SET due = 0 WHERE token IS NOT NULL AND due < ?1", [NEVER])?;
+            connection.execute("UPDATE work SET due = 0 WHERE token IS NOT NULL AND due < ?1", [HELD])?;
             claims = Some(Claims::load(&connection, tuning, &wake)?);
         }
         let readers = [Reader::start(&place)?, Reader::start(&place)?];

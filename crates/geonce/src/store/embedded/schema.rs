@@ -10,8 +10,8 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// The schema that this release writes.
-pub(super) const SCHEMA_VERSION: i64 = 1;
+/// What makes each version of the schema from the one before.
+const MIGRATIONS: [&str; 2] = [TABLES, HELD_WORK];
 /// `geo1` in ASCII: marks the file as a store.
 const APPLICATION_ID: i64 = 0x6765_6F31;
 /// How long one process waits for another's transaction.
@@ -46,6 +46,17 @@ CREATE TABLE segment(
   sealed INTEGER NOT NULL, filter BLOB);
 CREATE TABLE sealed(segment INTEGER, key BLOB, event BLOB NOT NULL, PRIMARY KEY(segment, key)) WITHOUT ROWID;
 INSERT INTO meta VALUES ('token', 0);
+";
+
+/// Work may wait for another sink of its event, or for others of its entity. What has its turn at a sink is alone there.
+const HELD_WORK: &str = "
+ALTER TABLE work ADD COLUMN after INTEGER;
+ALTER TABLE work ADD COLUMN entity BLOB;
+ALTER TABLE work ADD COLUMN rank BLOB;
+CREATE INDEX follower ON work(event, after) WHERE after IS NOT NULL;
+CREATE UNIQUE INDEX turn ON work(sink, entity) WHERE entity IS NOT NULL AND due < 9223372036854775806;
+CREATE INDEX line ON work(sink, entity, rank, event)
+  WHERE entity IS NOT NULL AND due = 9223372036854775806 AND after IS NULL;
 ";
 
 /// What a connection is for.
@@ -104,8 +115,8 @@ impl Place {
         Ok(())
     }
 
-    /// Opens the connection that writes; makes the store where there is none.
-    pub(super) fn create(&self) -> Attempt<Connection> {
+    /// Opens the connection that writes; makes the store where there is none and, if it may, brings an older one up to date.
+    pub(super) fn create(&self, migrates: bool) -> Attempt<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut connection = Connection::open_with_flags(&self.file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -113,39 +124,50 @@ impl Place {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         self.set_up(&connection, Purpose::Write)?;
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        if !self.check_version(&transaction)? {
-            transaction.execute_batch(TABLES)?;
-            transaction.execute("INSERT INTO meta VALUES ('store', ?1)", [random().to_be_bytes()])?;
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        let version = self.check_version(&transaction)?;
+        if version > 0 && version < MIGRATIONS.len() && !migrates {
+            let message = format!("{} has schema {version}: an older release wrote it", self.file.display());
+            return Err(Error::new(Kind::Incompatible, message)
+                .hint("start the gateway once: it brings the store up to date")
+                .into());
+        }
+        if version < MIGRATIONS.len() {
+            for migration in &MIGRATIONS[version..] {
+                transaction.execute_batch(migration)?;
+            }
+            if version == 0 {
+                transaction.execute("INSERT INTO meta VALUES ('store', ?1)", [random().to_be_bytes()])?;
+                transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            }
+            transaction.pragma_update(None, "user_version", super::row::number(MIGRATIONS.len()))?;
         }
         transaction.commit()?;
         Ok(connection)
     }
 
-    /// Whether the file is a store of this release; `false` if it is empty, an error if it is anything else.
-    fn check_version(&self, connection: &Connection) -> Attempt<bool> {
+    /// The version of the store in the file, 0 if it is empty; an error if it is anything else, or of a later release.
+    fn check_version(&self, connection: &Connection) -> Attempt<usize> {
         let name = self.file.display();
         let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         if (application, version, tables) == (0, 0, 0) {
-            return Ok(false);
+            return Ok(0);
         }
         if application != APPLICATION_ID {
             return Err(Error::new(Kind::Incompatible, format!("{name} is a database, but no store of geonce"))
                 .hint("name another file")
                 .into());
         }
-        if version != SCHEMA_VERSION {
-            let message = format!(
-                "{name} has schema {version}, this release reads schema {SCHEMA_VERSION}: a newer one wrote it"
-            );
+        let known = 1..=MIGRATIONS.len();
+        let Some(version) = usize::try_from(version).ok().filter(|version| known.contains(version)) else {
+            let message =
+                format!("{name} has schema {version}, this release reads schema {}: a newer one wrote it", known.end());
             return Err(Error::new(Kind::Incompatible, message)
                 .hint("use the release that wrote it, or a later one")
                 .into());
-        }
-        Ok(true)
+        };
+        Ok(version)
     }
 }
 

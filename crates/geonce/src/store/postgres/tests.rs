@@ -73,7 +73,7 @@ async fn many_gateways_may_make_the_tables_at_once() {
         opening.spawn_blocking(move || gateway(&url));
     }
     let stores = opening.join_all().await;
-    assert_eq!(server.sql(name(&url), "SELECT value FROM geonce.meta WHERE name = 'schema_version'"), "1");
+    assert_eq!(server.sql(name(&url), "SELECT value FROM geonce.meta WHERE name = 'schema_version'"), "2");
     let ids = bench(&stores[0]).fill(&["a"], now()).await;
     for store in &stores {
         assert_eq!(bench(store).record(ids[0]).await.id, ids[0]);
