@@ -7,6 +7,7 @@ mod file;
 mod human;
 mod layers;
 mod limits;
+mod order;
 mod save;
 mod sink;
 mod source;
@@ -287,6 +288,8 @@ impl Reading<'_> {
         self.bodies_fit(&settings)?;
         self.sinks_exist(&settings)?;
         self.scopes_share_sinks(&settings)?;
+        self.sinks_follow(&settings)?;
+        self.orders(&settings)?;
         self.upsert(&mut settings)?;
         Ok(settings)
     }

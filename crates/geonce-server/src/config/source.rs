@@ -31,6 +31,8 @@ pub(crate) struct SourceSettings {
     pub(crate) verify: Option<VerifySettings>,
     pub(crate) identify: Identify,
     pub(crate) invalid: Invalid,
+    /// Whether events of one entity are delivered one after the other.
+    pub(crate) ordered: bool,
     /// The sinks of its events, each once.
     pub(crate) sinks: Vec<String>,
     /// The HTTP status of a fresh event.
@@ -65,6 +67,7 @@ impl Reading<'_> {
             Some(IdentifyWord::Delivery) => Identify::Delivery,
         };
         let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
+        let ordered = source.order == Some(OrderWord::Entity);
         let fresh_status = source.fresh_status.unwrap_or(202);
         if !matches!(fresh_status, 200 | 202) {
             return Err(self.refuse(&at("fresh_status"), "a fresh event is answered with 202 or 200"));
@@ -86,6 +89,7 @@ impl Reading<'_> {
             verify,
             identify,
             invalid,
+            ordered,
             sinks,
             fresh_status,
             ack_within,
@@ -102,7 +106,6 @@ impl Reading<'_> {
         let at = |setting: &str| format!("source.{name}.{setting}");
         self.not_yet(&at("cache"), source.cache.is_some(), "there is no cache")?;
         self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
-        self.not_yet(&at("order"), source.order == Some(OrderWord::Entity), "events have no promised order")?;
         let spill = source.on_store_down == Some(StoreDownWord::Spill);
         self.not_yet(&at("on_store_down"), spill, "while the store is down, senders are told to come back")?;
         let preset = source.preset.as_deref().is_some_and(|preset| preset != "geojson");

@@ -263,7 +263,6 @@ fn what_this_release_cannot_do_is_refused_by_name() {
         ("[store]\naccept_loss = \"yes\"\n".to_owned() + &source(""), "store.accept_loss"),
         (source("cache = true"), "source.a.cache"),
         (source("near = { vertex = \"5 cm\" }"), "source.a.near"),
-        (source("order = \"entity\""), "source.a.order"),
         (source("on_store_down = \"spill\""), "source.a.on_store_down"),
         (source("preset = \"arcgis\""), "source.a.preset"),
         (source("invalid = \"repair\""), "source.a.invalid"),
@@ -271,6 +270,32 @@ fn what_this_release_cannot_do_is_refused_by_name() {
     ] {
         let failure = refused(&text, &[]);
         assert!(failure.contains("[config_not_yet]") && failure.contains(&format!(" {path}: ")), "{text}\n{failure}");
+    }
+}
+
+#[test]
+fn what_would_wait_for_ever_or_has_no_entity_is_refused() {
+    let sinks = |notify: &str, zones: &str, of_source: &str| {
+        let mut text = source(&format!("sink = {of_source}\nidentity = [\"/properties/id\"]\norder = \"entity\""));
+        for (name, after) in [("notify", notify), ("zones", zones)] {
+            _ = writeln!(text, "[sink.{name}]\nurl = \"gpkg:x\"\nafter = \"{after}\"");
+        }
+        text
+    };
+    let both = r#"["zones", "notify"]"#;
+    let settings = load(&sinks("zones", "", both), &[]).unwrap();
+    assert_eq!(settings.sinks["notify"].after.as_deref(), Some("zones"));
+    assert!(settings.sources["a"].ordered && settings.sinks["zones"].after.is_none());
+    for (text, path) in [
+        (sinks("zone", "", both), "sink.notify.after"),
+        (sinks("notify", "", both), "sink.notify.after"),
+        (sinks("zones", "notify", both), "sink.notify.after"),
+        (sinks("zones", "", r#"["notify"]"#), "source.a.sink"),
+        (source("order = \"entity\""), "source.a.order"),
+        (sinks("zones", "", both) + "entity = [\"/properties/name\"]\n", "source.a.order"),
+    ] {
+        let failure = refused(&text, &[]);
+        assert!(failure.contains(&format!(" {path}: ")), "{text}\n{failure}");
     }
 }
 

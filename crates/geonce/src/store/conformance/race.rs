@@ -79,9 +79,9 @@ async fn work(store: Arc<dyn Store>, entities: Entities) {
             let _ = tokio::time::timeout(Duration::from_millis(20), changed).await;
             continue;
         }
+        leased.iter().for_each(|leased| take(&entities, leased, &waiting));
         let mut settlements = Vec::new();
         for leased in leased {
-            take(&entities, &leased, &waiting);
             let (entity, version) = named(&leased.payload);
             let end = if random() % 10 == 0 {
                 End::Retry { at: now(), cause: cause(Class::Unavailable), counts: true }
@@ -94,6 +94,7 @@ async fn work(store: Arc<dyn Store>, entities: Entities) {
             if end == APPLIED {
                 seen.done.insert(version);
             }
+            drop(entities);
             settlements.push(Settlement { lease: leased.lease, end });
         }
         let settled = store.settle(settlements, now()).await.unwrap();
