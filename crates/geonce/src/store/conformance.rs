@@ -14,8 +14,8 @@ pub(crate) mod race;
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
 use crate::store::{
-    Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Order, Record, Route, Settled, Settlement,
-    Status, Store, Swept, Verdict,
+    Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Order, Record, Route, Settled,
+    Settlement, Status, Store, Swept, Verdict,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form, Version};

@@ -5,8 +5,8 @@
 //! counted as its duplicate when it gets there. Everything but accepting waits for the main store.
 
 use super::{
-    Access, Admission, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Order, Record, Refusal,
-    Route, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
+    Access, Admission, Answer, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Order, Record,
+    Refusal, Route, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
@@ -416,9 +416,7 @@ fn read_event(leased: &Leased) -> Option<NewEvent> {
     let routes: Arc<[Route]> =
         head.sinks.iter().zip(after).map(|(sink, after)| Route { sink: sink.as_str().into(), after }).collect();
     let order = match &head.order {
-        Some((entity, version)) => {
-            Some(Order { entity: fingerprint(entity)?, version: BASE64.decode(version).ok()? })
-        }
+        Some((entity, version)) => Some(Order { entity: fingerprint(entity)?, version: BASE64.decode(version).ok()? }),
         None => None,
     };
     let admission = match head.cause {

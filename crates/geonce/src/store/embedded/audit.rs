@@ -76,8 +76,8 @@ fn record(connection: &Connection, event: &EventRow, findings: &mut Findings) ->
     let id = event.id;
     payload(connection, event)?;
     let (mut open, mut dead, mut waiting, mut sinks) = (0, 0, Vec::new(), Vec::new());
-    let mut statement =
-        connection.prepare_cached("SELECT due, sink, attempts, lapses, cause, mark, after FROM work WHERE event = ?1")?;
+    let mut statement = connection
+        .prepare_cached("SELECT due, sink, attempts, lapses, cause, mark, after FROM work WHERE event = ?1")?;
     let mut rows = statement.query([id.to_bytes()])?;
     while let Some(row) = rows.next()? {
         let sink: i64 = row.get(1)?;

@@ -95,7 +95,8 @@ impl<'a> Group<'a> {
                 )?,
                 body: prepare("INSERT INTO body(payload, sum) VALUES (?1, ?2)")?,
                 claim: prepare("INSERT INTO claim(seq, key, event) VALUES (?1, ?2, ?3)")?,
-                work: prepare("INSERT OR IGNORE INTO work(event, sink, due, cause, mark, after, entity, rank) \
+                work: prepare(
+                    "INSERT OR IGNORE INTO work(event, sink, due, cause, mark, after, entity, rank) \
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                 )?,
             });

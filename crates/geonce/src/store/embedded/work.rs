@@ -124,7 +124,7 @@ fn bury(group: &mut Group<'_>, id: EventId, sink: i64, what: &str, now: Timestam
     // What it was cannot be trusted: it begins anew.
     let task = Task { cause: Some(row::write_cause(&cause)), ..Task::default() };
     set_task(group, id, sink, NEVER, None, &task)?;
-    if let Some(entity) = line::entity_of(group, id, sink)? {
+    if let Ok(Some(entity)) = line::entity_of(group, id, sink) {
         line::advance(group, sink, entity, now)?;
     }
     // Where the record cannot be read at all, an audit tells.
@@ -304,9 +304,9 @@ pub(super) fn revive(
     standing: &mut Standing,
     now: Timestamp,
 ) -> Attempt<bool> {
-    let mut statement = group
-        .connection
-        .prepare_cached("SELECT sink, attempts, lapses, cause, mark, entity, rank FROM work WHERE event = ?1 AND due = ?2")?;
+    let mut statement = group.connection.prepare_cached(
+        "SELECT sink, attempts, lapses, cause, mark, entity, rank FROM work WHERE event = ?1 AND due = ?2",
+    )?;
     let mut rows = statement.query(params![event.id.to_bytes(), NEVER])?;
     let mut dead = Vec::new();
     while let Some(row) = rows.next()? {

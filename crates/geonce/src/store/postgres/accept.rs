@@ -11,10 +11,10 @@ use super::{Attempt, Shared};
 use crate::clock::Timestamp;
 use crate::event::{EventId, Outcome};
 use crate::postgres::{Parameter, Session, Trouble};
-use crate::store::{NewEvent, Route, held};
 use crate::store::encoding::{
     Bytes16, DEAD, DONE, HELD, NEVER, OPEN, form_number, number, outcome_number, write_cause, write_fingerprints,
 };
+use crate::store::{NewEvent, Route, held};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use tokio_postgres::types::Type;

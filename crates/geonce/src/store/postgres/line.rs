@@ -111,19 +111,23 @@ fn decide(known: &BTreeMap<Line, Turn>, entering: &[Entering]) -> BTreeMap<Line,
     lines
 }
 
-/// Holds what has its turn, as long as nobody has leased it; what that was done to.
+/// Holds what has its turn, unless somebody has leased it or is just doing so; what that was done to.
+///
+/// This must not wait: who settles that work meanwhile waits for its entity, which we hold.
 async fn give_way(session: &Session, work: &[(Uuid, &str)]) -> Attempt<HashSet<(Uuid, String)>> {
     if work.is_empty() {
         return Ok(HashSet::new());
     }
     let (events, sinks): (Vec<Uuid>, Vec<&str>) = work.iter().copied().unzip();
     let text = format!(
-        "UPDATE work w SET due = {HELD} FROM unnest($1::uuid[], $2::text[]) AS t(e, s) \
-         WHERE w.event = t.e AND w.sink = t.s AND w.token IS NULL AND w.cause IS NULL AND w.due < {HELD} \
-         RETURNING w.event, w.sink"
+        "SELECT w.event, w.sink FROM unnest($1::uuid[], $2::text[]) AS t(e, s) \
+         JOIN work w ON w.event = t.e AND w.sink = t.s \
+         WHERE w.token IS NULL AND w.cause IS NULL AND w.due < {HELD} FOR UPDATE OF w SKIP LOCKED"
     );
     let rows = session.query(&text, &[(&events, Type::UUID_ARRAY), (&sinks, Type::TEXT_ARRAY)]).await?;
-    rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+    let free = rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Attempt<HashSet<_>>>()?;
+    set_due(session, &free, HELD).await?;
+    Ok(free)
 }
 
 /// Lets work into its lines that is held already, and gives the turn to whom it is due. The caller holds their entities.
@@ -134,14 +138,17 @@ pub(super) async fn enter_held(session: &Session, entering: &[Entering], now: Ti
 
 /// Makes held work ready that has its turn.
 pub(super) async fn give_turn(session: &Session, work: &HashSet<(Uuid, String)>, now: Timestamp) -> Attempt<()> {
+    set_due(session, work, now.millis().min(LATEST)).await
+}
+
+async fn set_due(session: &Session, work: &HashSet<(Uuid, String)>, due: i64) -> Attempt<()> {
     if work.is_empty() {
         return Ok(());
     }
     let (events, sinks): (Vec<Uuid>, Vec<&str>) = work.iter().map(|(event, sink)| (*event, sink.as_str())).unzip();
     let text = "UPDATE work w SET due = $3 FROM unnest($1::uuid[], $2::text[]) AS t(e, s) \
                 WHERE w.event = t.e AND w.sink = t.s";
-    let parameters: [Parameter<'_>; 3] =
-        [(&events, Type::UUID_ARRAY), (&sinks, Type::TEXT_ARRAY), (&now.millis().min(LATEST), Type::INT8)];
+    let parameters: [Parameter<'_>; 3] = [(&events, Type::UUID_ARRAY), (&sinks, Type::TEXT_ARRAY), (&due, Type::INT8)];
     session.execute(text, &parameters).await.map(drop)
 }
 

@@ -47,8 +47,7 @@ async fn read_page(
 
 /// The work that is left for events.
 pub(super) async fn work(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Vec<Work>>> {
-    let text =
-        "SELECT event, sink, due, token, attempts, lapses, cause, after FROM work WHERE event = ANY($1) ORDER BY event, sink";
+    let text = "SELECT event, sink, due, token, attempts, lapses, cause, after FROM work WHERE event = ANY($1) ORDER BY event, sink";
     let mut found: HashMap<Uuid, Vec<Work>> = HashMap::new();
     for row in session.query(text, &[(&ids, Type::UUID_ARRAY)]).await? {
         let due: i64 = get(&row, 2)?;

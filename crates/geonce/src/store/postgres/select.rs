@@ -1,9 +1,9 @@
 //! Which events are meant, and work on many of them in transactions short enough not to be noticed: replay, purge, sweep.
 
 use super::counts::Counts;
+use super::line;
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
 use super::schema::{PARTS_EVERY, first, look_after_parts};
-use super::line;
 use super::work::{Revived, revive};
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
