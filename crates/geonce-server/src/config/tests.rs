@@ -277,6 +277,7 @@ fn what_this_release_cannot_do_is_refused_by_name() {
 fn what_would_wait_for_ever_or_has_no_entity_is_refused() {
     let sinks = |notify: &str, zones: &str, of_source: &str| {
         let mut text = source(&format!("sink = {of_source}\nidentity = [\"/properties/id\"]\norder = \"entity\""));
+        text.push('\n');
         for (name, after) in [("notify", notify), ("zones", zones)] {
             _ = writeln!(text, "[sink.{name}]\nurl = \"gpkg:x\"\nafter = \"{after}\"");
         }

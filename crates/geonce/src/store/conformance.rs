@@ -32,7 +32,8 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         ($($check:path),+ $(,)?) => {
             $({
                 let bench = Bench::new(make(Options::default()).await);
-                $check(&bench).await;
+                // All of them together would be one large future.
+                Box::pin($check(&bench)).await;
                 bench.finish(stringify!($check)).await;
             })+
         };

@@ -43,3 +43,28 @@ pub(super) const fn release(outcome: Outcome) -> Release {
         Outcome::Stale | Outcome::Near | Outcome::Repaired => Release::Skip,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::store::Order;
+    use geonce_key::{Fingerprint, Version};
+
+    #[test]
+    fn the_bytes_of_versions_sort_as_versions_do() {
+        let numbers =
+            ["-170141183460469231731687303715884105728", "-3", "0", "17", "170141183460469231731687303715884105727"];
+        let times = [
+            "1969-12-31T23:59:59.5Z",
+            "2026-11-15T06:00:00Z",
+            "2026-11-15T06:00:00.1Z",
+            "2026-11-15T06:00:00.12Z",
+            "2026-11-15T06:00:01.2Z",
+        ];
+        let bytes = |version: Option<&Version>| Order::new(Fingerprint::default(), version).version;
+        let parsed = numbers.iter().chain(&times).map(|text| bytes(Version::parse(text).as_ref()));
+        let all: Vec<Vec<u8>> = std::iter::once(bytes(None)).chain(parsed).collect();
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
+        // What follows the version must not matter, so none is the beginning of another.
+        assert!(all.iter().all(|one| all.iter().filter(|other| other.starts_with(one)).count() == 1));
+    }
+}

@@ -79,11 +79,13 @@ async fn work(store: Arc<dyn Store>, entities: Entities) {
             let _ = tokio::time::timeout(Duration::from_millis(20), changed).await;
             continue;
         }
-        leased.iter().for_each(|leased| take(&entities, leased, &waiting));
+        for leased in &leased {
+            take(&entities, leased, &waiting);
+        }
         let mut settlements = Vec::new();
         for leased in leased {
             let (entity, version) = named(&leased.payload);
-            let end = if random() % 10 == 0 {
+            let end = if random().is_multiple_of(10) {
                 End::Retry { at: now(), cause: cause(Class::Unavailable), counts: true }
             } else {
                 APPLIED

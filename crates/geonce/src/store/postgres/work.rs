@@ -328,7 +328,9 @@ async fn resolve(
     let mut released = Released { lines: ended.left, ..Released::default() };
     for (&id, served) in &ended.sinks {
         if let Some(work) = left.get_mut(&id) {
-            served.iter().for_each(|(sink, outcome)| released.follow(id, work, sink, *outcome));
+            for (sink, outcome) in served {
+                released.follow(id, work, sink, *outcome);
+            }
         }
     }
     released.write(shared, session, now).await?;
