@@ -9,7 +9,7 @@ use bytes::Bytes;
 use geonce::cache::{self, Cached, Counts, Settings};
 use geonce::clock::{Clock, Stopwatch, SystemClock};
 use geonce::event::{Ids, Outcome};
-use geonce::store::{self, Access, Admission, End, LeaseRequest, NewEvent, Options, Settlement, Store, Verdict};
+use geonce::store::{self, Access, Admission, End, LeaseRequest, NewEvent, Options, Route, Settlement, Store, Verdict};
 use geonce_bench::arguments::Arguments;
 use geonce_bench::measure::{Latencies, count, cpu_seconds};
 use geonce_key::{Fingerprint, Form};
@@ -72,8 +72,9 @@ impl Gateway {
             content: digest,
             form: Form::Json,
             crs: None,
+            order: None,
             payload: Bytes::from_static(b"{}"),
-            admission: Admission::Deliver(Arc::from([Arc::from("map")])),
+            admission: Admission::Deliver([Route::to("map")].into()),
         }
     }
 

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use geonce::clock::{Clock, Stopwatch, SystemClock};
 use geonce::event::{EventId, Ids, Outcome};
-use geonce::store::{self, Access, Admission, End, LeaseRequest, NewEvent, Options, Settlement, Store, Verdict};
+use geonce::store::{self, Access, Admission, End, LeaseRequest, NewEvent, Options, Route, Settlement, Store, Verdict};
 use geonce_bench::arguments::Arguments;
 use geonce_bench::measure::{count, cpu_seconds, memory_peak_megabytes};
 use geonce_key::{Fingerprint, Form};
@@ -28,7 +28,7 @@ struct Filler {
     store: Arc<dyn Store>,
     ids: Ids,
     source: Arc<str>,
-    sinks: Arc<[Arc<str>]>,
+    sinks: Arc<[Route]>,
     batch: u64,
     /// Batches in flight at once.
     waiting: usize,
@@ -53,6 +53,7 @@ impl Filler {
             crs: None,
             payload: Bytes::from(payload),
             admission: Admission::Deliver(Arc::clone(&self.sinks)),
+            order: None,
         }
     }
 
@@ -92,7 +93,7 @@ impl Filler {
     async fn settle(&self) -> Result<(), Failure> {
         loop {
             let request = LeaseRequest {
-                sink: Arc::clone(&self.sinks[0]),
+                sink: Arc::clone(&self.sinks[0].sink),
                 events_max: 4_096,
                 bytes_max: LEASE_BYTES_MAX,
                 duration: LEASE,
@@ -120,7 +121,7 @@ async fn main() -> Result<(), Failure> {
         store: store::open("sqlite:growth.db", &Options::default(), Access::Gateway, folder)?,
         ids: Ids::new(),
         source: "growth".into(),
-        sinks: Arc::from([Arc::from("features")]),
+        sinks: Arc::from([Route::to("features")]),
         batch: arguments.value("batch", 256)?,
         waiting: arguments.value("waiting", 4)?,
     });

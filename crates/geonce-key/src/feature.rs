@@ -100,6 +100,16 @@ impl Reader {
         Ok(feature)
     }
 
+    /// The digest of the fields that name the entity, as [`Feature::entity`] has it.
+    pub fn entity(&mut self, input: Input<'_>) -> Result<Option<Fingerprint>> {
+        let (Form::Json, Some(prepared)) = (input.form, &self.entity) else { return Ok(None) };
+        let policy = self.keyer.policy();
+        let document = json::parse(input.bytes, &policy.limits, &mut self.tape)?;
+        let payload = geojson::payload(document.root(), policy.feature.as_ref())?;
+        let base = payload.feature.is_some() || policy.feature.is_some();
+        identity::entity(base.then_some(&payload), policy, prepared).map(Some)
+    }
+
     fn bare(&self, delivered: crate::Delivered, outer: Option<u32>) -> Result<Feature> {
         let crs = self.keyer.resolve_crs(delivered.srid.map(crate::key::normal_code), outer)?;
         Ok(Feature {

@@ -164,6 +164,12 @@ fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destin
 
 fn route(name: &str, settings: &SourceSettings, all: &Settings) -> Result<Route, Failure> {
     let mut source = Source::new(name, settings.policy.clone(), &settings.sinks)?;
+    let route = |sink: &String| store::Route {
+        sink: sink.as_str().into(),
+        after: all.sinks.get(sink).and_then(|sink| sink.after.as_deref()).map(Arc::from),
+    };
+    source.routes = settings.sinks.iter().map(route).collect();
+    source.ordered = settings.ordered;
     source.identify = settings.identify;
     source.invalid = settings.invalid;
     source.features_max = all.limits.features_max;

@@ -5,7 +5,7 @@ use crate::payload;
 use crate::show::{self, Page, Style, escaped};
 use geonce::clock::Timestamp;
 use geonce::event::{Cause, Outcome, State};
-use geonce::store::Record;
+use geonce::store::{Held, Record};
 use geonce_key::{Encoding, Fingerprint};
 use serde_json::{Value, json};
 
@@ -28,6 +28,14 @@ fn result_json(result: &str) -> Value {
     serde_json::from_str(result).unwrap_or_else(|_| result.into())
 }
 
+/// What held work waits for.
+fn held(held: &Held) -> String {
+    match held {
+        Held::Sink(sink) => format!("after {}", escaped(sink)),
+        Held::Entity => "behind another event of its entity".to_owned(),
+    }
+}
+
 /// An event as one line of JSON; with its payload if it was asked for and is still kept.
 pub(crate) fn line(record: &Record) -> String {
     let keys = |fingerprints: &[Fingerprint]| fingerprints.iter().map(key).collect::<Vec<_>>();
@@ -38,7 +46,8 @@ pub(crate) fn line(record: &Record) -> String {
             json!({
                 "sink": &*work.sink,
                 "state": work.state.as_str(),
-                "due": work.due.to_string(),
+                "due": work.held.is_none().then(|| work.due.to_string()),
+                "held": work.held.as_ref().map(held),
                 "attempts": work.attempts,
                 "lapses": work.lapses,
                 "cause": work.cause.as_ref().map(cause_json),
@@ -77,6 +86,9 @@ pub(crate) fn fate(record: &Record) -> String {
         (State::Done, Some(outcome), _) => outcome.to_string(),
         (State::Dead, _, Some(cause)) => format!("dead {}", escaped(&cause.code)),
         (state, _, Some(cause)) => format!("{state}, last {}", escaped(&cause.code)),
+        (State::Ready, ..) if !record.work.is_empty() && record.work.iter().all(|work| work.held.is_some()) => {
+            "ready, held".to_owned()
+        }
         (state, ..) => state.to_string(),
     }
 }
@@ -108,13 +120,16 @@ pub(crate) fn print(page: &mut Page, record: &Record, hint: Option<&str>) -> Res
     pair(page, "duplicates", &show::count(record.duplicates))?;
     for work in &record.work {
         let why = work.cause.as_ref().map_or_else(String::new, |cause| format!(", last {}", escaped(&cause.code)));
+        let when = match &work.held {
+            Some(what) => format!("held {}", held(what)),
+            None => format!("due {}", show::time(work.due, now)),
+        };
         let text = format!(
-            "{}: {}, {} attempts, {} lapses, due {}{why}",
+            "{}: {}, {} attempts, {} lapses, {when}{why}",
             escaped(&work.sink),
             work.state,
             work.attempts,
             work.lapses,
-            show::time(work.due, now),
         );
         pair(page, "sink", &text)?;
     }

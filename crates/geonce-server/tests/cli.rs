@@ -8,7 +8,7 @@ use geonce::clock::{Clock, SystemClock};
 use geonce::event::{Cause, Class, EventId, Ids, Outcome};
 use geonce::sink::{self, Outgoing};
 use geonce::store::{
-    self, Access, Admission, Counted, End, LeaseRequest, NewEvent, ResultText, Settlement, Store, Verdict,
+    self, Access, Admission, Counted, End, LeaseRequest, NewEvent, ResultText, Route, Settlement, Store, Verdict,
 };
 use geonce_key::{Encoding, Form, Input, Keyer, Policy, Reader};
 use serde_json::Value;
@@ -128,7 +128,7 @@ impl Filled {
         let input = Input::json(text.as_bytes());
         let keyed = keyer.key(input).unwrap();
         let content = *keyer.content(input, &keyed).unwrap().digest();
-        let sinks: Arc<[Arc<str>]> = Arc::new([Arc::clone(&self.sink)]);
+        let sinks: Arc<[Route]> = Arc::new([Route::to(&self.sink)]);
         let now = SystemClock.now();
         let id = self.ids.next(now);
         let event = NewEvent {
@@ -145,6 +145,7 @@ impl Filled {
                 Some(cause) => Admission::Dead(cause, sinks),
                 None => Admission::Deliver(sinks),
             },
+            order: None,
         };
         let verdict = self.runtime.block_on(self.store.accept(vec![event], now)).unwrap().remove(0);
         (id, verdict)

@@ -11,8 +11,8 @@ use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State, random};
 use crate::store::{
-    Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, RUNS, Record, ResultText, Settled,
-    Settlement, Store, Verdict,
+    Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, RUNS, Record, ResultText, Route,
+    Settled, Settlement, Store, Verdict,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -85,7 +85,7 @@ impl Ledger {
     /// The ledger with this name. Its runs are counted under the source `@name`, which no configured source can be called.
     /// The store may be opened by a gateway or a runner.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, name: &str) -> Ledger {
-        let admission = Admission::Deliver(Arc::from([Arc::from(RUNS)]));
+        let admission = Admission::Deliver([Route::to(RUNS)].into());
         let source = format!("@{name}").into();
         Ledger { store, clock, source, admission, lease: LEASE, polls: [POLL, POLL_MAX], ids: Ids::new() }
     }
@@ -176,6 +176,7 @@ impl Ledger {
             content: Sha256::digest(&task.payload).into(),
             form: Form::Json,
             crs: None,
+            order: None,
             payload: task.payload.clone(),
             admission: self.admission.clone(),
         };

@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::random;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
+use sha2::{Digest, Sha256};
 use silence::Asker;
 use std::path::Path;
 use std::sync::Arc;
@@ -405,6 +406,12 @@ pub(crate) async fn is_same_database(one: &Session, other: &Session) -> std::res
     let (Some(row), Some(others)) = (rows.first(), others.first()) else { return Ok(false) };
     let user = |row: &Row| row.try_get::<_, String>(0).ok();
     Ok(user(row).is_some() && user(row) == user(others) && others.try_get::<_, bool>(1).ok() == Some(false))
+}
+
+/// The number of the lock that goes by this name.
+pub(crate) fn lock_number(name: &str) -> i64 {
+    let digest = Sha256::digest(name);
+    digest.iter().take(8).fold(0, |number, &byte| (number << 8) | i64::from(byte))
 }
 
 async fn heard<T>(

@@ -132,7 +132,7 @@ pub(super) struct Source {
     pub(super) on_store_down: Option<StoreDownWord>,
     #[schemars(skip)]
     pub(super) near: NotYet,
-    /// Whether events of one entity are delivered in order [default: none].
+    /// Whether events of one entity are delivered one after the other, lowest version first [default: none].
     pub(super) order: Option<OrderWord>,
     /// File with the policy before this one, whose keys are still recognised.
     pub(super) previous: Option<String>,
@@ -324,6 +324,8 @@ pub(super) struct Accept {
 pub(super) struct Sink {
     /// `gpkg:FILE`, `ndjson:FILE` (relative to the data folder), `postgresql://…`, `https://…` or `http://…`.
     pub(super) url: Option<String>,
+    /// The sink that an event is written to first: this one is told once it has the row [default: none].
+    pub(super) after: Option<String>,
     /// The layer or table [default: the sink's name].
     pub(super) layer: Option<String>,
     /// Whether every event is a row, or every entity [default: append].

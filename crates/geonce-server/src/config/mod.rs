@@ -8,6 +8,7 @@ mod file;
 mod human;
 mod layers;
 mod limits;
+mod order;
 mod save;
 mod sink;
 mod source;
@@ -328,6 +329,8 @@ impl Reading<'_> {
         self.bodies_fit(&settings)?;
         self.sinks_exist(&settings)?;
         self.scopes_share_sinks(&settings)?;
+        self.sinks_follow(&settings)?;
+        self.orders(&settings)?;
         self.upsert(&mut settings)?;
         self.spilling(&settings)?;
         Ok(settings)

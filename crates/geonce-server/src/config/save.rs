@@ -158,6 +158,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
     all.extend(accept(source).map(|accept| ("accept", accept)));
     all.extend([
         ("invalid", text(if source.invalid == Invalid::Reject { "reject" } else { "dead" })),
+        ("order", text(if source.ordered { "entity" } else { "none" })),
         ("fresh_status", Value::Integer(source.fresh_status.into())),
         ("ack_within", span(source.ack_within)),
         ("body_max", size(source.body_bytes_max)),
@@ -242,6 +243,7 @@ fn sink_settings(name: &str, sink: &SinkSettings) -> Vec<(&'static str, Value)> 
         ("approximate_crs", options.approximate_crs.into()),
         ("timeout", span(options.timeout)),
     ];
+    all.extend(sink.after.as_deref().map(|after| ("after", text(after))));
     let is_database = sink.url.starts_with("postgres");
     if is_database {
         all.push(("isolation", text(&options.isolation.as_str().replace(' ', "-"))));

@@ -16,6 +16,8 @@ use std::time::Duration;
 pub(crate) struct SinkSettings {
     pub(crate) url: Url,
     pub(crate) options: Options,
+    /// The sink that is served first.
+    pub(crate) after: Option<String>,
     /// What names an entity; without it, the source's identity does.
     pub(crate) entity: Option<Vec<Field>>,
     pub(crate) retry: Retry,
@@ -75,7 +77,8 @@ impl Reading<'_> {
             return Err(self.refuse(&at("entity"), "an entity needs at least one pointer"));
         }
         let retry = self.retry(sink.retry, &at("retry"), window)?;
-        Ok(SinkSettings { url, options, entity, retry, secret_shown })
+        let after = sink.after.filter(|after| !after.is_empty());
+        Ok(SinkSettings { url, options, after, entity, retry, secret_shown })
     }
 
     fn sink_url(&self, url: &Url, path: &str) -> Result<(), Failure> {

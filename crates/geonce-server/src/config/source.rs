@@ -31,6 +31,8 @@ pub(crate) struct SourceSettings {
     pub(crate) verify: Option<VerifySettings>,
     pub(crate) identify: Identify,
     pub(crate) invalid: Invalid,
+    /// Whether events of one entity are delivered one after the other.
+    pub(crate) ordered: bool,
     /// The sinks of its events, each once.
     pub(crate) sinks: Vec<String>,
     /// The HTTP status of a fresh event.
@@ -69,6 +71,7 @@ impl Reading<'_> {
             Some(IdentifyWord::Delivery) => Identify::Delivery,
         };
         let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
+        let ordered = source.order == Some(OrderWord::Entity);
         let fresh_status = source.fresh_status.unwrap_or(202);
         if !matches!(fresh_status, 200 | 202) {
             return Err(self.refuse(&at("fresh_status"), "a fresh event is answered with 202 or 200"));
@@ -92,6 +95,7 @@ impl Reading<'_> {
             verify,
             identify,
             invalid,
+            ordered,
             sinks,
             fresh_status,
             ack_within,
@@ -109,7 +113,6 @@ impl Reading<'_> {
     fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
         self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
-        self.not_yet(&at("order"), source.order == Some(OrderWord::Entity), "events have no promised order")?;
         let preset = source.preset.as_deref().is_some_and(|preset| preset != "geojson");
         self.not_yet(&at("preset"), preset, "the only preset is \"geojson\"; see feature for envelopes")?;
         let repair = source.invalid == Some(InvalidWord::Repair);

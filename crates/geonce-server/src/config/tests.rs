@@ -258,7 +258,6 @@ fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
 fn what_this_release_cannot_do_is_refused_by_name() {
     for (text, path) in [
         (source("near = { vertex = \"5 cm\" }"), "source.a.near"),
-        (source("order = \"entity\""), "source.a.order"),
         (source("preset = \"arcgis\""), "source.a.preset"),
         (source("invalid = \"repair\""), "source.a.invalid"),
         (source("[sink.s]\nurl = \"gpkg:x\"\napplied_retention = \"7d\""), "sink.s.applied_retention"),
@@ -320,6 +319,33 @@ fn a_shared_store_may_have_a_journal_and_a_sentence_that_accepts_loss() {
     ] {
         let failure = refused(&text(&store), &[]);
         assert!(failure.contains(&format!(" {path}: ")), "{store}\n{failure}");
+    }
+}
+
+#[test]
+fn what_would_wait_for_ever_or_has_no_entity_is_refused() {
+    let sinks = |notify: &str, zones: &str, of_source: &str| {
+        let mut text = source(&format!("sink = {of_source}\nidentity = [\"/properties/id\"]\norder = \"entity\""));
+        text.push('\n');
+        for (name, after) in [("notify", notify), ("zones", zones)] {
+            _ = writeln!(text, "[sink.{name}]\nurl = \"gpkg:x\"\nafter = \"{after}\"");
+        }
+        text
+    };
+    let both = r#"["zones", "notify"]"#;
+    let settings = load(&sinks("zones", "", both), &[]).unwrap();
+    assert_eq!(settings.sinks["notify"].after.as_deref(), Some("zones"));
+    assert!(settings.sources["a"].ordered && settings.sinks["zones"].after.is_none());
+    for (text, path) in [
+        (sinks("zone", "", both), "sink.notify.after"),
+        (sinks("notify", "", both), "sink.notify.after"),
+        (sinks("zones", "notify", both), "sink.notify.after"),
+        (sinks("zones", "", r#"["notify"]"#), "source.a.sink"),
+        (source("order = \"entity\""), "source.a.order"),
+        (sinks("zones", "", both) + "entity = [\"/properties/name\"]\n", "source.a.order"),
+    ] {
+        let failure = refused(&text, &[]);
+        assert!(failure.contains(&format!(" {path}: ")), "{text}\n{failure}");
     }
 }
 

@@ -95,7 +95,10 @@ impl Rig {
 
     /// Starts one worker for a sink that answers so.
     fn serve(&self, name: &str, retry: Retry, scripted: &Arc<Scripted>) -> Serving {
-        let sink: Arc<dyn Sink> = scripted.clone();
+        self.serve_with(name, retry, scripted.clone())
+    }
+
+    fn serve_with(&self, name: &str, retry: Retry, sink: Arc<dyn Sink>) -> Serving {
         let destination = Arc::new(Destination { retry, ..Destination::new(name, sink) });
         let delivery = Arc::new(Delivery {
             store: Arc::clone(&self.store),
@@ -343,4 +346,48 @@ async fn one_sink_that_is_down_does_not_keep_another_waiting() {
     mended.end().await;
     serving_good.end().await;
     assert_eq!(good.batches.lock().unwrap().iter().sum::<usize>(), 2, "served once, replay or not");
+}
+
+/// Whether a GeoPackage has the row of an event.
+fn has_row(file: &Path, outgoing: &Outgoing) -> bool {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = rusqlite::Connection::open_with_flags(file, flags).unwrap();
+    connection.busy_timeout(Duration::from_secs(5)).unwrap();
+    let text = "SELECT count(*) FROM zones WHERE geonce_event = ?1";
+    connection.query_row(text, [outgoing.event.to_string()], |row| row.get(0)).unwrap_or(0) == 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_never_hears_of_an_event_before_its_row_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zones.gpkg");
+    let mut rig = Rig::new(&["zones", "notify"]);
+    let routes = [store::Route::to("zones"), store::Route { sink: "notify".into(), after: Some("zones".into()) }];
+    Arc::get_mut(&mut rig.source).unwrap().routes = routes.into();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (seen, rows) = (Arc::clone(&told), file.clone());
+    let follower = scripted(move |outgoing| {
+        seen.lock().unwrap().push((outgoing.event, has_row(&rows, outgoing)));
+        Ok(Written::Done(Outcome::Applied))
+    });
+    // The follower is there first, and waits.
+    let following = rig.serve("notify", at_once(), &follower);
+    let mut writing = None;
+    for round in 0..10 {
+        let names: Vec<String> = (0..20).map(|number| format!("{round} {number}")).collect();
+        rig.send(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        if round == 4 {
+            assert!(told.lock().unwrap().is_empty(), "there is no row yet");
+            let sink = crate::sink::open("zones", "gpkg:zones.gpkg", &crate::sink::Options::default(), folder.path());
+            let sink = sink.unwrap();
+            sink.check().await.unwrap();
+            writing = Some(rig.serve_with("zones", at_once(), sink));
+        }
+    }
+    rig.until(|ledger| ledger.applied == 200).await;
+    following.end().await;
+    writing.unwrap().end().await;
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 200);
+    assert!(told.iter().all(|(_, has_row)| *has_row), "{told:?}");
 }

@@ -12,10 +12,10 @@ use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind};
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
 use crate::signature::Verifier;
-use crate::store::{Admission, Counted, NewEvent, Store, Verdict};
+use crate::store::{Admission, Counted, NewEvent, Route, Store, Verdict};
 use bytes::Bytes;
 use geonce_key::split::Format;
-use geonce_key::{Fingerprint, Keyer, Policy, Warning};
+use geonce_key::{Fingerprint, Keyer, Policy, Reader, Warning};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +60,10 @@ pub struct Source {
     /// What becomes of geometries that are not valid.
     pub invalid: Invalid,
     /// Where its events go.
-    pub sinks: Arc<[Arc<str>]>,
+    pub routes: Arc<[Route]>,
+    /// Whether events of one entity are delivered one after the other, lowest version first. What names the entity is the
+    /// policy's identity.
+    pub ordered: bool,
     /// At most so many features in one request.
     pub features_max: usize,
     /// Keyers that are not in use, with their memory.
@@ -68,7 +71,14 @@ pub struct Source {
 }
 
 #[derive(Default)]
-struct Keyers(Mutex<Vec<Keyer>>);
+struct Keyers(Mutex<Vec<Tools>>);
+
+/// What reads one payload at a time.
+struct Tools {
+    keyer: Keyer,
+    /// Finds entities, once that was asked for.
+    reader: Option<Reader>,
+}
 
 impl Source {
     /// A source with this policy, delivering to `sinks`; unsigned, until `verify` is set.
@@ -80,21 +90,26 @@ impl Source {
             identify: Identify::Auto,
             verify: None,
             invalid: Invalid::Reject,
-            sinks: sinks.iter().map(|sink| Arc::from(sink.as_str())).collect(),
+            routes: sinks.iter().map(|sink| Route::to(sink)).collect(),
+            ordered: false,
             features_max: FEATURES_MAX,
-            keyers: Keyers(Mutex::new(vec![first])),
+            keyers: Keyers(Mutex::new(vec![Tools { keyer: first, reader: None }])),
         })
     }
 
     /// Lends a keyer. One that a panic has interrupted is not taken back.
-    fn with_keyer<T>(&self, run: impl FnOnce(&mut Keyer) -> T) -> Result<T, Fault> {
+    fn with_keyer<T>(&self, run: impl FnOnce(&mut Tools) -> T) -> Result<T, Fault> {
+        let fault = |error: geonce_key::Error| Fault::from(&error);
         let free = self.keyers.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut keyer = match free {
-            Some(keyer) => keyer,
-            None => Keyer::new(&self.policy).map_err(|error| Fault::from(&error))?,
+        let mut tools = match free {
+            Some(tools) => tools,
+            None => Tools { keyer: Keyer::new(&self.policy).map_err(fault)?, reader: None },
         };
-        let result = run(&mut keyer);
-        self.keyers.0.lock().unwrap_or_else(PoisonError::into_inner).push(keyer);
+        if self.ordered && tools.reader.is_none() {
+            tools.reader = Some(Reader::new(&self.policy, None).map_err(fault)?);
+        }
+        let result = run(&mut tools);
+        self.keyers.0.lock().unwrap_or_else(PoisonError::into_inner).push(tools);
         Ok(result)
     }
 }
@@ -331,20 +346,20 @@ impl Intake {
                 Ok(keyed) => {
                     let refused = keyed.invalid.clone().map(|fault| (fault, feature.line));
                     let admission = match keyed.invalid {
-                        Some(fault) => Admission::Dead(fault.into_cause(), Arc::clone(&source.sinks)),
-                        None => Admission::Deliver(Arc::clone(&source.sinks)),
+                        Some(fault) => Admission::Dead(fault.into_cause(), Arc::clone(&source.routes)),
+                        None => Admission::Deliver(Arc::clone(&source.routes)),
                     };
-                    let key = (keyed.key, keyed.aliases, keyed.spatial, keyed.content, admission);
+                    let key = (keyed.key, keyed.aliases, keyed.spatial, keyed.content, admission, keyed.order);
                     (key, After { id, key: keyed.key, warnings: keyed.warnings, refused })
                 }
                 Err(fault) => {
                     let key = read::refused_key(&source.policy.scope, &feature.payload);
-                    let admission = Admission::Dead(fault.clone().into_cause(), Arc::clone(&source.sinks));
+                    let admission = Admission::Dead(fault.clone().into_cause(), Arc::clone(&source.routes));
                     let after = After { id, key, warnings: Vec::new(), refused: Some((fault, feature.line)) };
-                    ((key, Vec::new(), Vec::new(), *key.digest(), admission), after)
+                    ((key, Vec::new(), Vec::new(), *key.digest(), admission, None), after)
                 }
             };
-            let (key, aliases, spatial, content, admission) = key;
+            let (key, aliases, spatial, content, admission, order) = key;
             rest.push(after);
             events.push(NewEvent {
                 id,
@@ -357,6 +372,7 @@ impl Intake {
                 crs: feature.crs,
                 payload: feature.payload,
                 admission,
+                order,
             });
         }
         let waiting = self.pressure.one_more();

@@ -1,11 +1,12 @@
 //! Divides a body into features and makes the key of each.
 
-use super::{Arrival, DeliveryId, Fault, Invalid, Source, VERSION_AHEAD_MAX};
+use super::{Arrival, DeliveryId, Fault, Invalid, Source, Tools, VERSION_AHEAD_MAX};
 use crate::clock::Timestamp;
 use crate::event::Class;
+use crate::store::Order;
 use bytes::Bytes;
 use geonce_key::split::{self, Format, Splitter};
-use geonce_key::{Delivery, Fingerprint, Form, Input, Keyer, Version, Warning, validity};
+use geonce_key::{Delivery, Fingerprint, Form, Input, Keyer, Reader, Version, Warning, validity};
 use sha2::{Digest, Sha256};
 
 /// A request's features.
@@ -30,14 +31,16 @@ pub(super) struct Known {
     pub(super) spatial: Vec<Fingerprint>,
     pub(super) content: [u8; 32],
     pub(super) warnings: Vec<Warning>,
+    /// Its place among the events of its entity, where these have an order.
+    pub(super) order: Option<Order>,
     /// Set where the geometry is not valid and the source keeps such features as dead.
     pub(super) invalid: Option<Fault>,
 }
 
 /// Divides and keys. A fault means that the request as a whole cannot be read.
 pub(super) fn read(source: &Source, arrival: &Arrival, now: Timestamp) -> Result<Read, Fault> {
-    source.with_keyer(|keyer| {
-        let mut reading = Reading { source, arrival, now, keyer, features: Vec::new() };
+    source.with_keyer(|Tools { keyer, reader }| {
+        let mut reading = Reading { source, arrival, now, keyer, reader: reader.as_mut(), features: Vec::new() };
         let several = reading.run()?;
         Ok(Read { several, features: reading.features })
     })?
@@ -58,6 +61,8 @@ struct Reading<'a> {
     arrival: &'a Arrival,
     now: Timestamp,
     keyer: &'a mut Keyer,
+    /// Where events of an entity have an order.
+    reader: Option<&'a mut Reader>,
     features: Vec<Found>,
 }
 
@@ -141,17 +146,22 @@ impl Reading<'_> {
             (found, _) => found,
         };
         let content = *self.keyer.content(input, &keyed).map_err(fault)?.digest();
+        let order = match &mut self.reader {
+            Some(reader) => reader.entity(input).map_err(fault)?,
+            None => None,
+        };
+        let order = order.map(|entity| Order::new(entity, self.keyer.version()));
         let warnings = keyed.warnings;
         let Some(DeliveryId { by, id }) = &self.arrival.delivery else {
             let (key, aliases) = (keyed.fingerprint, keyed.aliases);
-            return Ok(Known { key, aliases, spatial: Vec::new(), content, warnings, invalid });
+            return Ok(Known { key, aliases, spatial: Vec::new(), content, warnings, order, invalid });
         };
         let policy = &self.source.policy;
         let delivery = Delivery { by, id, index: index as u64 };
         let key = delivery.fingerprint(&policy.scope, policy.key_secret.as_ref()).map_err(fault)?;
         let mut spatial = vec![keyed.fingerprint];
         spatial.extend(keyed.aliases);
-        Ok(Known { key, aliases: Vec::new(), spatial, content, warnings, invalid })
+        Ok(Known { key, aliases: Vec::new(), spatial, content, warnings, order, invalid })
     }
 
     fn check_version(&self) -> Result<(), Fault> {

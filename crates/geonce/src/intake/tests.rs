@@ -226,3 +226,24 @@ fn pressure_is_remembered_for_a_moment() {
     std::thread::sleep(std::time::Duration::from_millis(super::PRESSURE_MILLIS + 1));
     assert!(!pressure.is_high());
 }
+
+#[tokio::test]
+async fn events_of_an_ordered_source_wait_for_others_of_their_entity() {
+    let text = |id: u32, version: u32, x: u32| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[{x},2]}},"properties":{{"id":{id},"v":{version}}}}}"#
+        )
+    };
+    let pointer = |text: &str| geonce_key::Pointer::parse(text).unwrap();
+    let fields = vec![geonce_key::policy::Field::required(pointer("/properties/id"))];
+    let identity = geonce_key::policy::Identity::Fields(fields);
+    let policy = Policy { identity, version: Some(pointer("/properties/v")), ..Policy::default() };
+    let rig = Rig::with_policy(policy, |source| source.ordered = true);
+    // Of entity 1 the lowest version goes first, wherever it is; entity 2 does not wait for it.
+    let body = [text(1, 7, 3), text(1, 5, 4), text(2, 9, 5), text(1, 6, 6)].join("\n");
+    assert_eq!(words(&rig.send(Format::Lines, &body).await.unwrap()), ["accepted"; 4]);
+    let request = store::ListRequest { limit: 10, payloads: true, ..store::ListRequest::default() };
+    let held: Vec<bool> =
+        rig.store.list(request).await.unwrap().iter().rev().map(|record| record.work[0].held.is_some()).collect();
+    assert_eq!(held, [true, false, false, true]);
+}

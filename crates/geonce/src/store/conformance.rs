@@ -5,18 +5,21 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
 
 mod delivery;
+mod held;
 mod intake;
 mod keeping;
+#[cfg(test)]
+pub(crate) mod race;
 mod results;
 
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
 use crate::store::{
-    Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled, Settlement,
-    Status, Store, Swept, Verdict,
+    Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Order, Record, Route, Settled,
+    Settlement, Status, Store, Swept, Verdict,
 };
 use bytes::Bytes;
-use geonce_key::{Fingerprint, Form};
+use geonce_key::{Fingerprint, Form, Version};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +63,15 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         results::of_several_results_the_first_is_kept,
         results::one_event_can_be_leased_by_its_id,
         results::the_end_of_a_run_is_heard,
+        held::work_after_a_sink_is_held_until_that_is_served,
+        held::what_left_no_row_is_told_to_nobody,
+        held::work_after_a_dead_sink_stays_held,
+        held::events_of_an_entity_go_one_by_one_lowest_version_first,
+        held::a_lower_version_goes_before_what_was_never_leased,
+        held::who_tries_again_holds_the_line,
+        held::the_dead_let_the_next_one_go_and_come_back_in_their_place,
+        held::without_versions_events_of_an_entity_go_in_order_of_acceptance,
+        held::what_waits_for_a_sink_comes_into_its_line_after_that,
         keeping::dead_events_are_replayed_and_purged,
         keeping::a_redelivery_revives_what_died_of_a_transient_cause,
         keeping::lists_are_filtered_and_paged,
@@ -127,8 +139,18 @@ pub(crate) fn cause(class: Class) -> Cause {
     }
 }
 
-fn names(names: &[&str]) -> Arc<[Arc<str>]> {
-    names.iter().map(|&name| Arc::from(name)).collect()
+/// Routes to these sinks; `notify<map` goes to notify once map is served.
+pub(crate) fn routes(sinks: &[&str]) -> Arc<[Route]> {
+    let route = |sink: &&str| match sink.split_once('<') {
+        Some((sink, after)) => Route { sink: sink.into(), after: Some(after.into()) },
+        None => Route::to(sink),
+    };
+    sinks.iter().map(route).collect()
+}
+
+/// The place of an event with this version in the line of an entity.
+pub(crate) fn order(entity: &str, version: u64) -> Order {
+    Order::new(key(entity), Some(&Version::Integer(version.into())))
 }
 
 impl Bench {
@@ -159,7 +181,8 @@ impl Bench {
             form: Form::Json,
             crs: None,
             payload: Bytes::from(format!("{{\"name\":\"{name}\"}}")),
-            admission: Admission::Deliver(names(sinks)),
+            admission: Admission::Deliver(routes(sinks)),
+            order: None,
         }
     }
 

@@ -12,6 +12,10 @@ pub(super) const DEAD: i64 = 2;
 
 /// `due` of work that is dead: never leased.
 pub(super) const NEVER: i64 = i64::MAX;
+/// `due` of work that is held: not leased before it is released.
+pub(super) const HELD: i64 = NEVER - 1;
+/// The latest `due` of other work.
+pub(super) const LATEST: i64 = HELD - 1;
 
 /// Bytes of a stored fingerprint: whether a key secret was used, and the digest.
 const FINGERPRINT_BYTES: usize = 33;

@@ -7,6 +7,7 @@ pub mod conformance;
 mod embedded;
 mod encoding;
 mod findings;
+mod held;
 mod postgres;
 mod redis;
 mod result;
@@ -22,7 +23,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId, Outcome, State};
 use bytes::Bytes;
-use geonce_key::{Fingerprint, Form};
+use geonce_key::{Fingerprint, Form, Version};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
@@ -89,15 +90,70 @@ pub struct NewEvent {
     pub payload: Bytes,
     /// What is to become of it.
     pub admission: Admission,
+    /// Where events of one entity are delivered one after the other: its place among them.
+    pub order: Option<Order>,
 }
 
 /// What is to become of a new event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is delivered to each of these sinks.
-    Deliver(Arc<[Arc<str>]>),
-    /// It is kept as dead from the start. Replayed, it is delivered to these sinks.
-    Dead(Cause, Arc<[Arc<str>]>),
+    /// It is delivered on each of these routes.
+    Deliver(Arc<[Route]>),
+    /// It is kept as dead from the start. Replayed, it is delivered on these routes.
+    Dead(Cause, Arc<[Route]>),
+}
+
+/// Where an event goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The sink.
+    pub sink: Arc<str>,
+    /// The sink that is served first. The work is held until then; it does not count where the event does not go there.
+    /// Routes that wait for each other in a circle would be held for ever: a configuration refuses them.
+    pub after: Option<Arc<str>>,
+}
+
+impl Route {
+    /// Straight to `sink`.
+    pub fn to(sink: &str) -> Route {
+        Route { sink: sink.into(), after: None }
+    }
+}
+
+/// The place of an event among those of its entity: at each sink at most one of them is ready or leased, and of those
+/// that are held the one with the lowest version is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The entity.
+    pub entity: Fingerprint,
+    /// Sorts as versions do; see [`Order::new`].
+    pub version: Vec<u8>,
+}
+
+/// Digits of the fraction of a second that count in an order. What agrees in all of them goes in order of acceptance.
+const FRACTION_DIGITS_MAX: usize = 64;
+
+impl Order {
+    /// The place of an event with this version; without one, events go in order of acceptance. No version goes before any,
+    /// and numbers before times: that is of no meaning, but always the same.
+    pub fn new(entity: Fingerprint, version: Option<&Version>) -> Order {
+        let mut bytes = Vec::new();
+        match version {
+            None => bytes.push(0),
+            Some(Version::Integer(number)) => {
+                bytes.push(1);
+                bytes.extend_from_slice(&(number ^ i128::MIN).to_be_bytes());
+            }
+            Some(Version::Time { seconds, fraction }) => {
+                bytes.push(2);
+                bytes.extend_from_slice(&(seconds ^ i64::MIN).to_be_bytes());
+                bytes.extend(fraction.bytes().take(FRACTION_DIGITS_MAX));
+                // Before every digit, so that a shorter fraction goes first.
+                bytes.push(0);
+            }
+        }
+        Order { entity, version: bytes }
+    }
 }
 
 /// What became of an event at [`Store::accept`].
@@ -314,14 +370,25 @@ pub struct Work {
     pub sink: Arc<str>,
     /// Ready, leased or dead.
     pub state: State,
-    /// When it may be leased, or its lease lapses.
+    /// When it may be leased, or its lease lapses; [`Timestamp::MAX`] where it is held or dead.
     pub due: Timestamp,
+    /// What it waits for, where it is ready but held: it is not leased before that has been served.
+    pub held: Option<Held>,
     /// Answers of the sink so far that count as attempts.
     pub attempts: u32,
     /// Leases that lapsed.
     pub lapses: u32,
     /// What went wrong last.
     pub cause: Option<Cause>,
+}
+
+/// What held work waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// This sink of the same event. Where it is dead, so is the event, and the work stays held.
+    Sink(Arc<str>),
+    /// Another event of the same entity, at the same sink.
+    Entity,
 }
 
 /// The books of one source. At every moment
@@ -461,11 +528,11 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Hands out work that is due, oldest first. Work whose lease has lapsed comes with little company, and only with
+    /// Hands out work that is due, oldest first; none that is held. Work whose lease has lapsed comes with little company, and only with
     /// work that has lapsed as often: see [`company_max`].
     fn lease(&self, request: LeaseRequest, now: Timestamp) -> Answer<'_, Vec<Leased>>;
 
-    /// Ends leases. One answer for each, in order.
+    /// Ends leases. One answer for each, in order. What was held for them is released with them.
     fn settle(&self, settlements: Vec<Settlement>, now: Timestamp) -> Answer<'_, Vec<Settled>>;
 
     /// Prolongs leases to `until`. One answer for each, in order.

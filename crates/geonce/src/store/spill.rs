@@ -6,7 +6,7 @@
 
 use super::{
     Access, Admission, Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options,
-    Record, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
+    Order, Record, Route, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
@@ -397,7 +397,8 @@ fn journal_event(event: &NewEvent) -> NewEvent {
         form: event.form,
         crs: event.crs,
         payload: write_event(event).into(),
-        admission: Admission::Deliver(Arc::from([Arc::from(MAIN)])),
+        admission: Admission::Deliver(Arc::from([Route::to(MAIN)])),
+        order: None,
     }
 }
 
@@ -405,15 +406,17 @@ fn journal_event(event: &NewEvent) -> NewEvent {
 fn write_event(event: &NewEvent) -> Vec<u8> {
     let fingerprint = |one: &Fingerprint| (BASE64.encode(one.digest()), one.is_secret());
     let fingerprints = |all: &[Fingerprint]| all.iter().map(fingerprint).collect();
-    let (cause, sinks) = match &event.admission {
-        Admission::Deliver(sinks) => (None, sinks),
-        Admission::Dead(cause, sinks) => (Some(cause), sinks),
+    let (cause, routes) = match &event.admission {
+        Admission::Deliver(routes) => (None, routes),
+        Admission::Dead(cause, routes) => (Some(cause), routes),
     };
     let head = Head {
         key: fingerprint(&event.key),
         aliases: fingerprints(&event.aliases),
         spatial: fingerprints(&event.spatial),
-        sinks: sinks.iter().map(ToString::to_string).collect(),
+        sinks: routes.iter().map(|route| route.sink.to_string()).collect(),
+        after: routes.iter().map(|route| route.after.as_ref().map(ToString::to_string)).collect(),
+        order: event.order.as_ref().map(|order| (fingerprint(&order.entity), BASE64.encode(&order.version))),
         cause: cause.map(|cause| {
             [cause.class.as_str().to_owned(), cause.code.clone(), cause.pointer.clone(), cause.message.clone()]
         }),
@@ -431,6 +434,12 @@ struct Head {
     aliases: Vec<(String, bool)>,
     spatial: Vec<(String, bool)>,
     sinks: Vec<String>,
+    /// The sink that each of them waits for.
+    #[serde(default)]
+    after: Vec<Option<String>>,
+    /// Entity and version.
+    #[serde(default)]
+    order: Option<((String, bool), String)>,
     cause: Option<[String; 4]>,
 }
 
@@ -443,11 +452,17 @@ fn read_event(leased: &Leased) -> Option<NewEvent> {
         Some(Fingerprint::from_digest(digest, *secret))
     };
     let fingerprints = |all: &[(String, bool)]| all.iter().map(fingerprint).collect::<Option<Vec<_>>>();
-    let sinks: Arc<[Arc<str>]> = head.sinks.iter().map(|sink| Arc::from(sink.as_str())).collect();
+    let after = head.after.iter().map(|after| after.as_deref().map(Arc::from)).chain(std::iter::repeat(None));
+    let routes: Arc<[Route]> =
+        head.sinks.iter().zip(after).map(|(sink, after)| Route { sink: sink.as_str().into(), after }).collect();
+    let order = match &head.order {
+        Some((entity, version)) => Some(Order { entity: fingerprint(entity)?, version: BASE64.decode(version).ok()? }),
+        None => None,
+    };
     let admission = match head.cause {
-        None => Admission::Deliver(sinks),
+        None => Admission::Deliver(routes),
         Some([class, code, pointer, message]) => {
-            Admission::Dead(Cause { class: Class::from_word(&class)?, code, pointer, message }, sinks)
+            Admission::Dead(Cause { class: Class::from_word(&class)?, code, pointer, message }, routes)
         }
     };
     Some(NewEvent {
@@ -461,6 +476,7 @@ fn read_event(leased: &Leased) -> Option<NewEvent> {
         crs: leased.crs,
         payload: bytes.slice(end + 1..),
         admission,
+        order,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Checks of what comes in: fresh events, duplicates, conflicts, refusals.
 
-use super::{APPLIED, Bench, START, at, cause, key, names};
+use super::{APPLIED, Bench, START, at, cause, key, routes};
 use crate::event::{Class, EventId, Outcome, State};
 use crate::store::{Admission, Counted, Filter, Verdict};
 use bytes::Bytes;
@@ -89,7 +89,7 @@ pub(super) async fn the_same_id_again_is_accepted_even_where_its_key_is_free(ben
         event
     };
     let mut rival = delivery("here");
-    rival.admission = Admission::Dead(cause(Class::Geometry), names(&["map"]));
+    rival.admission = Admission::Dead(cause(Class::Geometry), routes(&["map"]));
     let of = rival.id;
     assert_eq!(bench.accept_one(rival, START).await, Verdict::Accepted);
     let other = delivery("there");
@@ -174,7 +174,7 @@ pub(super) async fn of_many_copies_at_once_one_is_accepted(bench: &Bench) {
 
 pub(super) async fn an_event_may_be_dead_from_the_start(bench: &Bench) {
     let mut event = bench.event("a", START);
-    event.admission = Admission::Dead(cause(Class::Geometry), names(&["map", "log"]));
+    event.admission = Admission::Dead(cause(Class::Geometry), routes(&["map", "log"]));
     let id = event.id;
     assert_eq!(bench.accept_one(event, START).await, Verdict::Accepted);
     let record = bench.record(id).await;

@@ -3,13 +3,14 @@
 use super::claims::Key;
 use super::failure::Attempt;
 use super::group::Group;
-use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN, Standing};
+use super::line::{self, Place};
+use super::row::{self, DEAD, DONE, EventRow, HELD, NEVER, OPEN, Standing};
 use super::work::revive;
 use crate::clock::Timestamp;
 use crate::event::{Cause, Outcome, State};
 use crate::store::books::Tally;
 use crate::store::verdict::{self, Clash};
-use crate::store::{Admission, NewEvent, RUNS, Verdict};
+use crate::store::{Admission, NewEvent, RUNS, Route, Verdict, held};
 use geonce_key::Fingerprint;
 use rusqlite::{OptionalExtension, params};
 
@@ -43,8 +44,8 @@ fn holder(group: &Group<'_>, event: &NewEvent, fingerprint: &Fingerprint) -> Att
 
 /// Whether an event is a caller's own run.
 pub(super) fn is_run(event: &NewEvent) -> bool {
-    let (Admission::Deliver(sinks) | Admission::Dead(_, sinks)) = &event.admission;
-    matches!(&**sinks, [sink] if **sink == *RUNS)
+    let (Admission::Deliver(routes) | Admission::Dead(_, routes)) = &event.admission;
+    matches!(&**routes, [route] if *route.sink == *RUNS)
 }
 
 /// A duplicate: counted, and where its event died of something that time may mend, revived.
@@ -113,9 +114,9 @@ fn record(
     clash: Option<&(Fingerprint, Cause)>,
     now: Timestamp,
 ) -> Attempt<Verdict> {
-    let (admitted, sinks) = match &event.admission {
-        Admission::Deliver(sinks) => (None, sinks),
-        Admission::Dead(cause, sinks) => (Some(cause), sinks),
+    let (admitted, routes) = match &event.admission {
+        Admission::Deliver(routes) => (None, routes),
+        Admission::Dead(cause, routes) => (Some(cause), routes),
     };
     let cause = clash.map(|(_, cause)| cause).or(admitted);
     let (keys, aliases) = match clash {
@@ -125,7 +126,7 @@ fn record(
     let state = match cause {
         Some(_) => DEAD,
         // Nothing is to be delivered anywhere.
-        None if sinks.is_empty() => DONE,
+        None if routes.is_empty() => DONE,
         None => OPEN,
     };
     if !insert(group, event, source, state, (keys, aliases), cause, now)? {
@@ -139,12 +140,8 @@ fn record(
             group.claim(key, event.id.to_bytes())?;
         }
     }
-    let due = if state == DEAD { NEVER } else { now.millis() };
-    let cause_text = cause.map(row::write_cause);
-    for sink in sinks.iter() {
-        let sink = group.sink(sink)?;
-        let mark = row::Task { cause: cause_text.clone(), ..row::Task::default() }.mark(event.id, sink);
-        group.inserts()?.work.execute(params![event.id.to_bytes(), sink, due, cause_text, mark])?;
+    for route in held::distinct(routes) {
+        begin(group, event, route, routes, cause, now)?;
     }
     group.count(source, Tally::Received, 1);
     group.count(source, Tally::Keys, 1 + row::number(aliases.len()));
@@ -160,6 +157,34 @@ fn record(
         }
     }
     Ok(Verdict::Accepted)
+}
+
+/// Writes what is to be done at one sink: ready, held or, with a cause, dead.
+fn begin(
+    group: &mut Group<'_>,
+    event: &NewEvent,
+    route: &Route,
+    routes: &[Route],
+    cause: Option<&Cause>,
+    now: Timestamp,
+) -> Attempt<()> {
+    let sink = group.sink(&route.sink)?;
+    let after = held::waits_for(route, routes).map(|after| group.sink(after)).transpose()?;
+    let place = held::rank(event, now).zip(event.order.as_ref());
+    let place = place.map(|(rank, order)| Place { entity: order.entity.key(), rank });
+    let due = match (after, cause, &place) {
+        (Some(_), _, _) => HELD,
+        (None, Some(_), _) => NEVER,
+        (None, None, Some(place)) => line::enter(group, event.id, sink, place, now)?,
+        (None, None, None) => now.millis(),
+    };
+    // What waits for another sink was not attempted, whatever is wrong with its event.
+    let cause = cause.filter(|_| after.is_none()).map(row::write_cause);
+    let task = row::Task { cause, ..row::Task::default() };
+    let (entity, rank) = place.map(|place| (place.entity, place.rank)).unzip();
+    let (id, mark) = (event.id.to_bytes(), task.mark(event.id, sink));
+    group.inserts()?.work.execute(params![id, sink, due, task.cause, mark, after, entity, rank])?;
+    Ok(())
 }
 
 /// Writes record and payload; `false` if the id is there already, that is, its answer was lost.

@@ -2,7 +2,7 @@
 
 use super::failure::{Attempt, Failure};
 use super::read::counters;
-use super::row::{DONE, EVENT_COLUMNS, EventRow, NEVER, OPEN, Task, number};
+use super::row::{DONE, EVENT_COLUMNS, EventRow, HELD, NEVER, OPEN, Task, number};
 use super::work::payload;
 use crate::store::books::{Records, compare};
 use crate::store::findings::{DUE_MILLIS_MAX, Findings, PROBLEMS_MAX};
@@ -75,13 +75,23 @@ fn records(connection: &Connection, findings: &mut Findings, seen: &mut Seen) ->
 fn record(connection: &Connection, event: &EventRow, findings: &mut Findings) -> Attempt<()> {
     let id = event.id;
     payload(connection, event)?;
-    let (mut open, mut dead) = (0, 0);
-    let mut statement =
-        connection.prepare_cached("SELECT due, sink, attempts, lapses, cause, mark FROM work WHERE event = ?1")?;
+    let (mut open, mut dead, mut waiting, mut sinks) = (0, 0, Vec::new(), Vec::new());
+    let mut statement = connection
+        .prepare_cached("SELECT due, sink, attempts, lapses, cause, mark, after FROM work WHERE event = ?1")?;
     let mut rows = statement.query([id.to_bytes()])?;
     while let Some(row) = rows.next()? {
-        Task::read(row, id, row.get(1)?, 2)?;
+        let sink: i64 = row.get(1)?;
+        Task::read(row, id, sink, 2)?;
+        sinks.push(sink);
+        if let Some(after) = row.get::<_, Option<i64>>(6)? {
+            if row.get::<_, i64>(0)? != HELD {
+                findings.add(format!("{id} waits for a sink and is not held"));
+            }
+            waiting.push(after);
+            continue;
+        }
         match row.get::<_, i64>(0)? {
+            HELD => open += 1,
             NEVER => dead += 1,
             due if due > event.received.millis().saturating_add(DUE_MILLIS_MAX) => {
                 open += 1;
@@ -90,9 +100,12 @@ fn record(connection: &Connection, event: &EventRow, findings: &mut Findings) ->
             _ => open += 1,
         }
     }
+    if waiting.iter().any(|after| !sinks.contains(after)) {
+        findings.add(format!("{id} is held for a sink that is served"));
+    }
     let fits = match event.standing.state {
         OPEN => open > 0 && event.settled().is_none(),
-        DONE => open + dead == 0 && event.settled().is_some() && event.outcome.is_some(),
+        DONE => sinks.is_empty() && event.settled().is_some() && event.outcome.is_some(),
         _ => open == 0 && event.settled().is_some() && event.cause.is_some(),
     };
     if !fits {
@@ -121,6 +134,18 @@ fn work(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
     )?;
     if free > 0 {
         findings.add(format!("{free} keys of runs belong to no event"));
+    }
+    // Whoever is held for others of its entity needs one that has its turn.
+    let strays: i64 = connection.query_row(
+        &format!(
+            "SELECT count(*) FROM work w WHERE due = {HELD} AND after IS NULL AND NOT EXISTS \
+             (SELECT 1 FROM work t WHERE t.sink = w.sink AND t.entity = w.entity AND t.due < {HELD})"
+        ),
+        [],
+        |row| row.get(0),
+    )?;
+    if strays > 0 {
+        findings.add(format!("{strays} entries of the queue are held, and nothing is there to wait for"));
     }
     Ok(())
 }

@@ -97,7 +97,10 @@ impl<'a> Group<'a> {
                 )?,
                 body: prepare("INSERT INTO body(payload, sum) VALUES (?1, ?2)")?,
                 claim: prepare("INSERT INTO claim(seq, key, event) VALUES (?1, ?2, ?3)")?,
-                work: prepare("INSERT OR IGNORE INTO work(event, sink, due, cause, mark) VALUES (?1, ?2, ?3, ?4, ?5)")?,
+                work: prepare(
+                    "INSERT OR IGNORE INTO work(event, sink, due, cause, mark, after, entity, rank) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                )?,
             });
         }
         self.inserts.as_mut().ok_or_else(|| damaged("the statements are not there"))

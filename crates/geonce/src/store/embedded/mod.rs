@@ -9,6 +9,7 @@ mod checkpoint;
 mod claims;
 mod failure;
 mod group;
+mod line;
 mod read;
 mod row;
 mod schema;
@@ -23,7 +24,7 @@ use self::claims::{Claims, SEGMENT_KEYS, SLICE_KEYS, Wake};
 use self::failure::Attempt;
 use self::group::{Group, Known};
 use self::read::Reader;
-use self::row::NEVER;
+use self::row::HELD;
 use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
 use self::writer::{Message, Request, Slice, WAITING_MAX, Waiting, Writer};
@@ -112,7 +113,7 @@ impl Embedded {
             connection.execute(
                 "UPDATE work SET due = 0 WHERE token IS NOT NULL AND due < ?1 \
                  AND sink NOT IN (SELECT number FROM sink WHERE name = ?2)",
-                rusqlite::params![NEVER, RUNS],
+                rusqlite::params![HELD, RUNS],
             )?;
             claims = Some(Claims::load(&connection, tuning, &wake)?);
         }

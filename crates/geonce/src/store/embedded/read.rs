@@ -3,7 +3,7 @@
 use super::claims::{Key, find_on_disk};
 use super::failure::{Attempt, damaged};
 use super::group::find_event;
-use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, Kept, NEVER, Names, OPEN, Task, bytes16};
+use super::row::{Bytes16, DEAD, DONE, EVENT_COLUMNS, EventRow, HELD, Kept, NEVER, Names, OPEN, Task, bytes16};
 use super::schema::{Place, Purpose};
 use super::select::matches;
 use super::work::payload;
@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{EventId, State};
 use crate::store::books::{self, Counter};
 use crate::store::result::with_key;
-use crate::store::{Filter, ListRequest, Record, Status, Work};
+use crate::store::{Filter, Held, ListRequest, Record, Status, Work};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::sync::LazyLock;
 use std::thread::JoinHandle;
@@ -168,7 +168,7 @@ fn record(
     }
     let mut work = Vec::new();
     let mut statement = connection.prepare_cached(
-        "SELECT sink, due, token, attempts, lapses, cause, mark FROM work WHERE event = ?1 ORDER BY sink",
+        "SELECT sink, due, token, attempts, lapses, cause, mark, after FROM work WHERE event = ?1 ORDER BY sink",
     )?;
     let mut rows = statement.query([event.id.to_bytes()])?;
     while let Some(row) = rows.next()? {
@@ -178,11 +178,17 @@ fn record(
             (_, Some(_)) => State::Leased,
             (_, None) => State::Ready,
         };
+        let held = match (due, row.get::<_, Option<i64>>(7)?) {
+            (HELD, Some(after)) => Some(Held::Sink(sinks.name(after).ok_or_else(|| unnamed(after))?)),
+            (HELD, None) => Some(Held::Entity),
+            _ => None,
+        };
         let task = Task::read(row, event.id, sink, 3)?;
         work.push(Work {
             sink: sinks.name(sink).ok_or_else(|| unnamed(sink))?,
             state,
-            due: Timestamp::from_millis(due),
+            due: if due >= HELD { Timestamp::MAX } else { Timestamp::from_millis(due) },
+            held,
             attempts: task.attempts,
             lapses: task.lapses,
             cause: task.cause()?,
@@ -236,7 +242,7 @@ pub(super) fn next_due(connection: &Connection, sink: &str) -> Attempt<Option<Ti
         "SELECT due FROM work INDEXED BY queue WHERE sink = (SELECT number FROM sink WHERE name = ?1) AND due < ?2 \
          ORDER BY due LIMIT 1",
     )?;
-    let due: Option<i64> = statement.query_row(params![sink, NEVER], |row| row.get(0)).optional()?;
+    let due: Option<i64> = statement.query_row(params![sink, HELD], |row| row.get(0)).optional()?;
     Ok(due.map(Timestamp::from_millis))
 }
 

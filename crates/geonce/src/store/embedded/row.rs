@@ -7,7 +7,7 @@ use super::failure::{Attempt, damaged};
 use crate::clock::Timestamp;
 use crate::event::{Cause, EventId, Outcome};
 pub(super) use crate::store::encoding::{
-    Bytes16, DEAD, DONE, NEVER, OPEN, form_number, number, outcome_from, outcome_number, write_cause,
+    Bytes16, DEAD, DONE, HELD, LATEST, NEVER, OPEN, form_number, number, outcome_from, outcome_number, write_cause,
     write_fingerprints,
 };
 use crate::store::encoding::{cause_from, form_from, read_fingerprints};

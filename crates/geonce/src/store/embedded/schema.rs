@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The schema that this release writes.
-pub(super) const SCHEMA_VERSION: i64 = 2;
+pub(super) const SCHEMA_VERSION: i64 = 3;
 /// `geo1` in ASCII: marks the file as a store.
 const APPLICATION_ID: i64 = 0x6765_6F31;
 /// How long one process waits for another's transaction.
@@ -51,11 +51,25 @@ INSERT INTO meta VALUES ('token', 0);
 ";
 
 /// What makes each later schema of the one before, in any store. Rows that are there stay as they are.
-const UPGRADES: [&str; 1] = ["
+const UPGRADES: [&str; 2] = [RESULTS, HELD_WORK];
+
+/// What an event became, and the keys of runs.
+const RESULTS: &str = "
 ALTER TABLE event ADD COLUMN result;
 CREATE TABLE result(number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE run(key BLOB PRIMARY KEY, event BLOB NOT NULL) WITHOUT ROWID;
-"];
+";
+
+/// Work may wait for another sink of its event, or for others of its entity. What has its turn at a sink is alone there.
+const HELD_WORK: &str = "
+ALTER TABLE work ADD COLUMN after INTEGER;
+ALTER TABLE work ADD COLUMN entity BLOB;
+ALTER TABLE work ADD COLUMN rank BLOB;
+CREATE INDEX follower ON work(event, after) WHERE after IS NOT NULL;
+CREATE UNIQUE INDEX turn ON work(sink, entity) WHERE entity IS NOT NULL AND due < 9223372036854775806;
+CREATE INDEX line ON work(sink, entity, rank, event)
+  WHERE entity IS NOT NULL AND due = 9223372036854775806 AND after IS NULL;
+";
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -46,6 +46,12 @@ async fn knows(bench: &Bench, names: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_an_entity_keep_their_order_while_workers_race() {
+    let store = crate::store::open("sqlite::memory:", &Options::default(), Access::Gateway, "".as_ref()).unwrap();
+    conformance::race::run([Arc::clone(&store), store]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_the_conformance_suite() {
     conformance::run(async |options: Options| {
         crate::store::open("sqlite::memory:", &options, Access::Gateway, "".as_ref()).unwrap()

@@ -1,10 +1,12 @@
 //! Work: handing it out, ending it, and what that makes of its event.
 //!
-//! An event's state follows from its work: open while some is ready or leased, else dead if some is dead, else done.
+//! An event's state follows from its work: open while some is ready, leased or held in the line of its entity, else dead if
+//! some is dead, else done. Work that waits for another sink goes where that goes.
 
 use super::failure::{Attempt, Failure, damaged};
 use super::group::Group;
-use super::row::{self, DEAD, DONE, EventRow, NEVER, OPEN, Standing, Task, bytes16};
+use super::line::{self, Place};
+use super::row::{self, DEAD, DONE, EventRow, LATEST, NEVER, OPEN, Standing, Task, bytes16};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
 use crate::store::books::Tally;
@@ -54,7 +56,7 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
             Some(token) => token,
             None => *token.insert(next_token(group)?),
         };
-        let until = now.plus(request.duration).millis().min(NEVER - 1);
+        let until = now.plus(request.duration).millis().min(LATEST);
         if task.lapses == lapses {
             let mut statement = group
                 .connection
@@ -81,7 +83,7 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
 }
 
 fn due(group: &Group<'_>, sink: i64, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Due>> {
-    let (now, limit) = (now.millis().min(NEVER - 1), row::number(request.events_max.min(LEASE_EVENTS_MAX)));
+    let (now, limit) = (now.millis().min(LATEST), row::number(request.events_max.min(LEASE_EVENTS_MAX)));
     let mut statement = group.connection.prepare_cached(match request.event {
         None => {
             "SELECT event, token, attempts, lapses, cause, mark FROM work INDEXED BY queue \
@@ -132,6 +134,9 @@ fn bury(group: &mut Group<'_>, id: EventId, sink: i64, what: &str, now: Timestam
     // What it was cannot be trusted: it begins anew.
     let task = Task { cause: Some(row::write_cause(&cause)), ..Task::default() };
     set_task(group, id, sink, NEVER, None, &task)?;
+    if let Ok(Some(entity)) = line::entity_of(group, id, sink) {
+        line::advance(group, sink, entity, now)?;
+    }
     // Where the record cannot be read at all, an audit tells.
     match group.standing(id) {
         Ok(Some((source, standing))) if standing.state == OPEN => resolve(group, id, source, standing, None, now),
@@ -156,15 +161,16 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
     let sink = group.sink(&lease.sink)?;
     // Whoever waits for a run hears of its end.
     let ends_run = *lease.sink == *RUNS;
-    let (outcome, result) = match &settlement.end {
+    let (outcome, result, entity) = match &settlement.end {
         End::Done(outcome, result) => {
             // The usual end, so finding out whether the lease is held and ending it are one.
-            let mut statement =
-                group.connection.prepare_cached("DELETE FROM work WHERE event = ?1 AND sink = ?2 AND token = ?3")?;
-            if statement.execute(params![lease.event.to_bytes(), sink, lease.token.cast_signed()])? == 0 {
-                return Ok(Settled::LeaseLost);
-            }
-            (Some(*outcome), result.as_ref())
+            let mut statement = group.connection.prepare_cached(
+                "DELETE FROM work WHERE event = ?1 AND sink = ?2 AND token = ?3 RETURNING entity IS NOT NULL, entity",
+            )?;
+            let mut rows = statement.query(params![lease.event.to_bytes(), sink, lease.token.cast_signed()])?;
+            let Some(row) = rows.next()? else { return Ok(Settled::LeaseLost) };
+            let entity = if row.get(0)? { Some(bytes16(row, 1)?) } else { None };
+            (Some(*outcome), result.as_ref(), entity)
         }
         End::Retry { cause, .. } | End::Dead(cause) => {
             let Some(mut task) = held_task(group, lease, sink)? else {
@@ -173,14 +179,17 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
             task.cause = Some(row::write_cause(cause));
             if let End::Retry { at, counts, .. } = &settlement.end {
                 task.attempts = task.attempts.saturating_add(u32::from(*counts));
-                set_task(group, lease.event, sink, at.millis().min(NEVER - 1), None, &task)?;
+                set_task(group, lease.event, sink, at.millis().min(LATEST), None, &task)?;
                 group.effects.changed = true;
                 return Ok(Settled::Ok);
             }
             set_task(group, lease.event, sink, NEVER, None, &task)?;
-            (None, None)
+            (None, None, line::entity_of(group, lease.event, sink)?)
         }
     };
+    if let Some(entity) = entity {
+        line::advance(group, sink, entity, now)?;
+    }
     let (source, mut standing) = group
         .standing(lease.event)?
         .ok_or_else(|| damaged(format!("there is work for {}, but no record", lease.event)))?;
@@ -190,7 +199,7 @@ fn settle_one(group: &mut Group<'_>, settlement: &Settlement, now: Timestamp) ->
     if let (None, Some(result)) = (&standing.result, result) {
         standing.result = Some(group.keep(result)?);
     }
-    resolve(group, lease.event, source, standing, outcome, now)?;
+    resolve(group, lease.event, source, standing, outcome.map(|outcome| (sink, outcome)), now)?;
     group.effects.changed |= ends_run;
     Ok(Settled::Ok)
 }
@@ -216,25 +225,29 @@ fn set_task(group: &Group<'_>, event: EventId, sink: i64, due: i64, token: Optio
     Ok(())
 }
 
-/// Makes of an open event what its work makes it, after one sink was served (with `outcome`) or is dead.
+/// Makes of an open event what its work makes it, after one sink was served (which, and with what outcome) or is dead.
 fn resolve(
     group: &mut Group<'_>,
     id: EventId,
     source: i64,
     mut standing: Standing,
-    outcome: Option<Outcome>,
+    served: Option<(i64, Outcome)>,
     now: Timestamp,
 ) -> Attempt<()> {
     let earlier = standing.outcome.map(row::outcome_from).transpose().map_err(damaged)?;
-    let outcome = outcome_with(earlier, outcome);
+    let outcome = outcome_with(earlier, served.map(|(_, outcome)| outcome));
     standing.outcome = outcome.map(row::outcome_number);
-    let (open, dead_cause) = remaining(group, id)?;
-    if open {
+    let mut left = remaining(group, id)?;
+    if let Some((sink, outcome)) = served.filter(|(sink, _)| left.waits_for.contains(sink)) {
+        line::follow(group, id, sink, outcome, now)?;
+        left = remaining(group, id)?;
+    }
+    if left.open {
         return group.stand(id, &standing);
     }
     group.count(source, Tally::Waiting, -1);
     standing.settled = Some(now.millis());
-    if let Some(cause) = dead_cause {
+    if let Some(cause) = left.dead {
         (standing.state, standing.cause) = (DEAD, Some(row::write_cause(&cause)));
         group.count_dead(source, Some(&cause), 1)?;
         return group.stand(id, &standing);
@@ -251,28 +264,43 @@ fn resolve(
     group.stand(id, &standing)
 }
 
-/// Whether some work of an event is ready or leased; and, of the dead work, the cause that stands for the event.
-fn remaining(group: &Group<'_>, event: EventId) -> Attempt<(bool, Option<Cause>)> {
+/// What is left to do for an event.
+#[derive(Default)]
+struct Remaining {
+    /// Whether some work is ready or leased, or waits for others of its entity.
+    open: bool,
+    /// Of the dead work, the cause that stands for the event.
+    dead: Option<Cause>,
+    /// Sinks that other work waits for.
+    waits_for: Vec<i64>,
+}
+
+fn remaining(group: &Group<'_>, event: EventId) -> Attempt<Remaining> {
     let mut statement = group
         .connection
-        .prepare_cached("SELECT due, sink, attempts, lapses, cause, mark FROM work WHERE event = ?1")?;
+        .prepare_cached("SELECT due, sink, attempts, lapses, cause, mark, after FROM work WHERE event = ?1")?;
     let mut rows = statement.query([event.to_bytes()])?;
-    let (mut open, mut dead): (bool, Option<Cause>) = (false, None);
+    let mut left = Remaining::default();
     while let Some(row) = rows.next()? {
+        if let Some(after) = row.get(6)? {
+            // It goes where the other goes.
+            left.waits_for.push(after);
+            continue;
+        }
         if row.get::<_, i64>(0)? != NEVER {
-            open = true;
+            left.open = true;
             continue;
         }
         let task = Task::read(row, event, row.get(1)?, 2)?;
         let cause = task.cause()?.ok_or_else(|| damaged("dead work without a cause"))?;
-        dead = Some(cause_with(dead, cause));
+        left.dead = Some(cause_with(left.dead, cause));
     }
-    Ok((open, dead))
+    Ok(left)
 }
 
 /// Prolongs leases.
 pub(super) fn extend(group: &mut Group<'_>, leases: &[Lease], until: Timestamp) -> Attempt<Vec<Settled>> {
-    let until = until.millis().min(NEVER - 1);
+    let until = until.millis().min(LATEST);
     let mut answers = Vec::with_capacity(leases.len());
     for lease in leases {
         let sink = group.sink(&lease.sink)?;
@@ -292,22 +320,26 @@ pub(super) fn revive(
     standing: &mut Standing,
     now: Timestamp,
 ) -> Attempt<bool> {
-    let mut statement = group
-        .connection
-        .prepare_cached("SELECT sink, attempts, lapses, cause, mark FROM work WHERE event = ?1 AND due = ?2")?;
+    let mut statement = group.connection.prepare_cached(
+        "SELECT sink, attempts, lapses, cause, mark, entity, rank FROM work WHERE event = ?1 AND due = ?2",
+    )?;
     let mut rows = statement.query(params![event.id.to_bytes(), NEVER])?;
     let mut dead = Vec::new();
     while let Some(row) = rows.next()? {
         let sink = row.get(0)?;
         let Task { cause, .. } = Task::read(row, event.id, sink, 1)?;
-        dead.push((sink, Task { cause, ..Task::default() }));
+        dead.push((sink, Task { cause, ..Task::default() }, Place::read(row, 5)?));
     }
     drop(rows);
     if dead.is_empty() {
         return Ok(false);
     }
-    for (sink, task) in dead {
-        set_task(group, event.id, sink, now.millis(), None, &task)?;
+    for (sink, task, place) in dead {
+        let due = match place {
+            Some(place) => line::enter(group, event.id, sink, &place, now)?,
+            None => now.millis(),
+        };
+        set_task(group, event.id, sink, due, None, &task)?;
     }
     (standing.state, standing.settled, standing.cause) = (OPEN, None, None);
     group.count_dead(event.source, event.cause.as_ref(), -1)?;

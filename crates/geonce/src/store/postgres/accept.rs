@@ -4,18 +4,19 @@
 //! so that the next statement sees it. Claims that turn out to be a duplicate's are undone before the commit.
 
 use super::counts::is_last_group;
-use super::plan::{Holder, Known, Plan, plan};
+use super::line::{self, Entering};
+use super::plan::{self, Fresh, Holder, Known, Plan, plan};
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
 use super::{Attempt, Shared};
 use crate::clock::Timestamp;
 use crate::event::{EventId, Outcome};
 use crate::postgres::{Parameter, Session, Trouble};
-use crate::store::NewEvent;
 use crate::store::books::Uncounted;
 use crate::store::encoding::{
-    Bytes16, DEAD, DONE, NEVER, OPEN, form_number, number, outcome_number, write_cause, write_fingerprints,
+    Bytes16, DEAD, DONE, HELD, NEVER, OPEN, form_number, number, outcome_number, write_cause, write_fingerprints,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use crate::store::{NewEvent, Route, held};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tokio_postgres::types::Type;
 
 /// How often keys are looked at that change hands meanwhile.
@@ -39,11 +40,11 @@ pub(super) async fn accept<'a>(
     group: &Group<'a>,
     repeated: bool,
 ) -> Attempt<Plan<'a>> {
-    let plan = match decide(shared, &session, group, repeated).await {
-        Ok(plan) => plan,
+    let (plan, turns) = match decide(shared, &session, group, repeated).await {
+        Ok(decided) => decided,
         Err(trouble) => return session.end(Err(trouble)).await,
     };
-    let rows = Rows::of(&plan, shared.options.keep_payload);
+    let rows = Rows::of(&plan, shared.options.keep_payload, &turns);
     // Sent together with the commit, answered in order. The first failure is the one that tells why.
     let last = async {
         tokio::try_join!(
@@ -59,8 +60,13 @@ pub(super) async fn accept<'a>(
     Ok(plan)
 }
 
-/// Claims keys and decides; all that is left are rows to be written.
-async fn decide<'a>(shared: &Shared, session: &Session, group: &Group<'a>, repeated: bool) -> Attempt<Plan<'a>> {
+/// Claims keys and decides, who has its turn too; all that is left are rows to be written.
+async fn decide<'a>(
+    shared: &Shared,
+    session: &Session,
+    group: &Group<'a>,
+    repeated: bool,
+) -> Attempt<(Plan<'a>, Turns)> {
     let counted = repeated && is_last_group(session, group.slot, group.number).await?;
     let events: Vec<(&NewEvent, Timestamp)> =
         group.events.iter().map(|&(event, given)| (event, shared.now(session, given))).collect();
@@ -92,8 +98,8 @@ async fn decide<'a>(shared: &Shared, session: &Session, group: &Group<'a>, repea
         count_unasked(session, &group.uncounted.repeated).await?;
     }
     correct_claims(session, &known, &plan).await?;
-    revive(session, &plan, &events).await?;
-    Ok(plan)
+    let turns = enter(shared, session, &plan, &events).await?;
+    Ok((plan, turns))
 }
 
 /// Claims the keys that nobody has, and finds out who has the others.
@@ -195,11 +201,54 @@ async fn correct_claims(session: &Session, known: &Known, plan: &Plan<'_>) -> At
     Ok(())
 }
 
-/// Makes dead events ready again.
-async fn revive(session: &Session, plan: &Plan<'_>, events: &[(&NewEvent, Timestamp)]) -> Attempt<()> {
-    let (false, Some(&(_, now))) = (plan.revived.is_empty(), events.last()) else { return Ok(()) };
-    let ids: Vec<Uuid> = plan.revived.iter().map(|&id| id.into()).collect();
-    super::work::revive(session, &ids, now).await.map(drop)
+/// Work that has its turn.
+type Turns = HashSet<(Uuid, String)>;
+
+/// Makes dead events ready again, and lets these and new ones into the lines of their entities; which has its turn.
+async fn enter(
+    shared: &Shared,
+    session: &Session,
+    plan: &Plan<'_>,
+    events: &[(&NewEvent, Timestamp)],
+) -> Attempt<Turns> {
+    let Some(&(_, now)) = events.last() else { return Ok(Turns::new()) };
+    let mut returning = Vec::new();
+    if !plan.revived.is_empty() {
+        let ids: Vec<Uuid> = plan.revived.iter().map(|&id| id.into()).collect();
+        returning = super::work::revive(session, &ids, now).await?.entering;
+    }
+    let mut entering = Vec::new();
+    for &one in &plan.entering {
+        match one {
+            plan::Entering::Known(id) => {
+                entering.extend(returning.extract_if(.., |work| work.event == Uuid::from(id)));
+            }
+            plan::Entering::Fresh(place) => entering.extend(lines_of(&plan.fresh[place])),
+        }
+    }
+    if entering.is_empty() {
+        return Ok(Turns::new());
+    }
+    line::hold(shared, session, entering.iter().map(|work| &work.line)).await?;
+    let turns = line::enter(session, &entering).await?;
+    let is_known = |(event, _): &&(Uuid, String)| plan.revived.contains(&event.id());
+    line::give_turn(session, &turns.iter().filter(is_known).cloned().collect(), now).await?;
+    Ok(turns)
+}
+
+/// The lines that a new event comes into.
+fn lines_of(fresh: &Fresh<'_>) -> impl Iterator<Item = Entering> {
+    let order = fresh.event.order.as_ref().zip(held::rank(fresh.event, fresh.received));
+    let routes = fresh.routes();
+    order.into_iter().flat_map(move |(order, rank)| {
+        let goes = |route: &&Route| held::waits_for(route, routes).is_none();
+        held::distinct(routes).filter(goes).map(move |route| Entering {
+            event: fresh.event.id.into(),
+            line: (route.sink.to_string(), Uuid(order.entity.key())),
+            rank: rank.clone(),
+            untouched: fresh.cause.is_none(),
+        })
+    })
 }
 
 async fn count_repeats(session: &Session, repeats: &BTreeMap<EventId, i64>) -> Attempt<()> {
@@ -251,10 +300,13 @@ struct Rows<'p> {
     due: Vec<i64>,
     bytes: Vec<i64>,
     work_causes: Vec<Option<String>>,
+    after: Vec<Option<&'p str>>,
+    entities: Vec<Option<Uuid>>,
+    ranks: Vec<Option<Vec<u8>>>,
 }
 
 impl<'p> Rows<'p> {
-    fn of(plan: &'p Plan<'_>, keep_payload: bool) -> Rows<'p> {
+    fn of(plan: &'p Plan<'_>, keep_payload: bool, turns: &Turns) -> Rows<'p> {
         let mut rows = Rows::default();
         for fresh in &plan.fresh {
             let (event, state, now) = (fresh.event, fresh.state(), fresh.received.millis());
@@ -280,13 +332,23 @@ impl<'p> Rows<'p> {
                 rows.body_ids.push(event.id.into());
                 rows.payloads.push(&event.payload);
             }
-            // The same sink twice is the same sink.
-            for sink in fresh.sinks().iter().collect::<BTreeSet<_>>() {
+            for route in held::distinct(fresh.routes()) {
+                let after = held::waits_for(route, fresh.routes());
+                let has_turn = || event.order.is_none() || turns.contains(&(event.id.into(), route.sink.to_string()));
                 rows.work_ids.push(event.id.into());
-                rows.sinks.push(sink);
-                rows.due.push(if state == DEAD { NEVER } else { now });
+                rows.sinks.push(&route.sink);
+                rows.due.push(match state {
+                    _ if after.is_some() => HELD,
+                    DEAD => NEVER,
+                    _ if has_turn() => now,
+                    _ => HELD,
+                });
                 rows.bytes.push(number(event.payload.len()));
-                rows.work_causes.push(fresh.cause.as_ref().map(write_cause));
+                // What waits for another sink was not attempted, whatever is wrong with its event.
+                rows.work_causes.push(fresh.cause.as_ref().filter(|_| after.is_none()).map(write_cause));
+                rows.after.push(after.map(|after| &**after));
+                rows.entities.push(event.order.as_ref().map(|order| Uuid(order.entity.key())));
+                rows.ranks.push(held::rank(event, fresh.received));
             }
         }
         rows
@@ -333,14 +395,18 @@ impl<'p> Rows<'p> {
         if self.work_ids.is_empty() {
             return Ok(());
         }
-        let text = "INSERT INTO work (event, sink, due, bytes, cause) \
-                    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])";
-        let parameters: [Parameter<'_>; 5] = [
+        let text = "INSERT INTO work (event, sink, due, bytes, cause, after, entity, rank) \
+                    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], \
+                    $7::uuid[], $8::bytea[])";
+        let parameters: [Parameter<'_>; 8] = [
             (&self.work_ids, Type::UUID_ARRAY),
             (&self.sinks, Type::TEXT_ARRAY),
             (&self.due, Type::INT8_ARRAY),
             (&self.bytes, Type::INT8_ARRAY),
             (&self.work_causes, Type::TEXT_ARRAY),
+            (&self.after, Type::TEXT_ARRAY),
+            (&self.entities, Type::UUID_ARRAY),
+            (&self.ranks, Type::BYTEA_ARRAY),
         ];
         session.execute(text, &parameters).await.map(drop)
     }

@@ -7,10 +7,10 @@ use super::{Attempt, Shared, reading};
 use crate::error::Kind;
 use crate::event::State;
 use crate::postgres::{Parameter, Session, Trouble};
-use crate::store::Work;
 use crate::store::books::{Records, compare};
-use crate::store::encoding::{DONE, OPEN, number};
+use crate::store::encoding::{DONE, HELD, OPEN, number};
 use crate::store::findings::{self, DUE_MILLIS_MAX};
+use crate::store::{Held, Work};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio_postgres::types::Type;
@@ -39,6 +39,10 @@ async fn look(session: &Session) -> Attempt<Vec<String>> {
         if strays > 0 {
             findings.add(format!("{strays} {what} events that are not there"));
         }
+    }
+    let held = held(session).await?;
+    if held > 0 {
+        findings.add(format!("{held} entries of the queue are held, and nothing is there to wait for"));
     }
     let records = std::mem::take(&mut findings.seen);
     for problem in compare(counters(session).await?, &records) {
@@ -82,9 +86,18 @@ fn check(event: &EventRow, work: &[Work], has_body: bool, findings: &mut Finding
     }
     records[3] += number(event.digests.len());
     let dead = work.iter().filter(|work| work.state == State::Dead).count();
-    let open = work.len() - dead;
+    let waits_for = |work: &Work| match &work.held {
+        Some(Held::Sink(after)) => Some(Arc::clone(after)),
+        _ => None,
+    };
+    // Work that waits for another sink goes where that goes.
+    let follows = work.iter().filter_map(waits_for).collect::<Vec<_>>();
+    if follows.iter().any(|after| !work.iter().any(|work| work.sink == *after)) {
+        findings.add(format!("{id} is held for a sink that is served"));
+    }
+    let open = work.len() - dead - follows.len();
     let latest = event.received.millis().saturating_add(DUE_MILLIS_MAX);
-    if work.iter().any(|work| work.state != State::Dead && work.due.millis() > latest) {
+    if work.iter().any(|work| work.state != State::Dead && work.held.is_none() && work.due.millis() > latest) {
         findings.add(format!("{id} is due in the far future"));
     }
     let fits = match event.state {
@@ -116,6 +129,17 @@ async fn check_claims(session: &Session, events: &[EventRow], findings: &mut Fin
         }
     }
     Ok(())
+}
+
+/// Work that is held for others of its entity, none of which has its turn; or for nothing at all, but not released.
+async fn held(session: &Session) -> Attempt<i64> {
+    let text = format!(
+        "SELECT count(*) FROM work w WHERE CASE WHEN w.after IS NOT NULL THEN w.due <> {HELD} \
+         ELSE w.due = {HELD} AND NOT EXISTS (SELECT 1 FROM work t WHERE t.sink = w.sink AND t.entity = w.entity \
+           AND t.entity IS NOT NULL AND t.due < {HELD}) END"
+    );
+    let rows = session.query(&text, &[]).await?;
+    rows.first().map_or(Ok(0), |row| get(row, 0))
 }
 
 /// Rows of a table whose event is not there.

@@ -5,7 +5,7 @@ use super::work::bury;
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::postgres::{Parameter, Session};
-use crate::store::encoding::{NEVER, number};
+use crate::store::encoding::{LATEST, number};
 use crate::store::{Lease, LeaseRequest, Leased, company_max};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ pub(super) async fn lease(shared: &Shared, request: &LeaseRequest, now: Timestam
         let (leased, missing) = hand_out(&session, request, due, &new).await?;
         *given.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(new);
         for id in missing {
-            bury(&session, id, &request.sink, slot.number, now).await?;
+            bury(shared, &session, id, &request.sink, slot.number, now).await?;
         }
         Ok(leased)
     })
@@ -70,7 +70,7 @@ async fn due(session: &Session, request: &LeaseRequest, now: Timestamp) -> Attem
         }
     };
     let (sink, limit) = (&*request.sink, number(request.events_max.min(LEASE_EVENTS_MAX)));
-    let (due, event) = (now.millis().min(NEVER - 1), request.event.map(Uuid::from));
+    let (due, event) = (now.millis().min(LATEST), request.event.map(Uuid::from));
     let mut parameters: Vec<Parameter<'_>> = vec![(&sink, Type::TEXT), (&due, Type::INT8), (&limit, Type::INT8)];
     if let Some(event) = &event {
         parameters.push((event, Type::UUID));
@@ -98,7 +98,7 @@ fn unsigned(number: i32) -> u32 {
 /// Marks work as leased, all with one token.
 async fn take(session: &Session, request: &LeaseRequest, due: &[Due], now: Timestamp) -> Attempt<Given> {
     let events: Vec<Uuid> = due.iter().map(|work| work.event).collect();
-    let (sink, until) = (&*request.sink, now.plus(request.duration).millis().min(NEVER - 1));
+    let (sink, until) = (&*request.sink, now.plus(request.duration).millis().min(LATEST));
     let rows = session.query("SELECT nextval('token')", &[]).await?;
     let token: i64 = get(rows.first().ok_or_else(|| damaged("there is no token"))?, 0)?;
     let sinks = vec![sink; events.len()];

@@ -1,8 +1,8 @@
 //! The `PostgreSQL` store: one schema that any number of gateways share, each with its own few connections.
 //!
 //! An answer means that the transaction is committed on the server. The server's clock counts, not the gateway's, so that
-//! one with a wrong clock steals no leases. Locks are taken in one order everywhere: claims, events, work, counters, each
-//! sorted; what meets in a deadlock all the same is tried again. `docs/decisions/007-postgresql-store.md` says why.
+//! one with a wrong clock steals no leases. Locks are taken in one order everywhere: claims, events, work, entities,
+//! counters, each sorted; what meets in a deadlock all the same is tried again. `docs/decisions/007-postgresql-store.md` says why.
 
 mod accept;
 mod audit;
@@ -10,6 +10,7 @@ mod counts;
 mod joint;
 mod lanes;
 mod lease;
+mod line;
 mod plan;
 mod read;
 mod row;
@@ -34,7 +35,7 @@ use crate::error::{Error, Kind, Result};
 use crate::postgres::{Address, Pool, Session, Trouble};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
@@ -136,6 +137,8 @@ struct Shared {
     changed: Notify,
     /// and those of others.
     others: Notify,
+    /// Whether a settlement released held work that nobody was woken for yet.
+    released: AtomicBool,
     cursors: Cursors,
 }
 
@@ -231,6 +234,7 @@ impl Postgres {
             id,
             changed: Notify::new(),
             others: Notify::new(),
+            released: AtomicBool::new(false),
             cursors: Cursors::default(),
         });
         let (mut wakers, lanes) = (vec![handle.spawn(wake::tell_others(Arc::clone(&shared)))], Lanes::new());

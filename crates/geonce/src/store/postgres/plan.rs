@@ -11,7 +11,7 @@ use crate::event::{Cause, EventId, Outcome, State};
 use crate::store::books::Tally;
 use crate::store::encoding::{Bytes16, DEAD, DONE, OPEN, number};
 use crate::store::verdict::{self, Clash};
-use crate::store::{Admission, NewEvent, Verdict};
+use crate::store::{Admission, NewEvent, Route, Verdict};
 use geonce_key::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -58,9 +58,9 @@ impl Fresh<'_> {
         }
     }
 
-    pub(super) fn sinks(&self) -> &[Arc<str>] {
+    pub(super) fn routes(&self) -> &[Route] {
         match &self.event.admission {
-            Admission::Deliver(sinks) | Admission::Dead(_, sinks) => sinks,
+            Admission::Deliver(routes) | Admission::Dead(_, routes) => routes,
         }
     }
 
@@ -68,7 +68,7 @@ impl Fresh<'_> {
         match &self.cause {
             Some(_) if !self.revived => DEAD,
             // Nothing is to be delivered anywhere.
-            None if self.sinks().is_empty() => DONE,
+            None if self.routes().is_empty() => DONE,
             _ => OPEN,
         }
     }
@@ -84,9 +84,18 @@ pub(super) struct Plan<'a> {
     /// How often known events were delivered again.
     pub(super) repeats: BTreeMap<EventId, i64>,
     pub(super) revived: BTreeSet<EventId>,
+    /// What becomes ready unless others of its entity go first, in this order.
+    pub(super) entering: Vec<Entering>,
     pub(super) counts: Counts,
     /// Keys that have to be looked up before there is a plan, each for an event.
     pub(super) missing: BTreeMap<Bytes16, EventId>,
+}
+
+/// An event that comes, or comes back, into lines of its entity.
+#[derive(Clone, Copy)]
+pub(super) enum Entering {
+    Known(EventId),
+    Fresh(usize),
 }
 
 /// Who has a key.
@@ -172,7 +181,7 @@ impl<'a> Plan<'a> {
             Who::Fresh(place) => {
                 let Fresh { event, cause, .. } = &self.fresh[place];
                 let fresh = &self.fresh[place];
-                (event.content, fresh.state(), cause.as_ref(), &event.source, !fresh.sinks().is_empty())
+                (event.content, fresh.state(), cause.as_ref(), &event.source, !fresh.routes().is_empty())
             }
         };
         let drift = content != event.content;
@@ -185,8 +194,14 @@ impl<'a> Plan<'a> {
             self.counts.add(source, Tally::Waiting, 1);
             self.counts.add(source, Tally::Revived, 1);
             match who {
-                Who::Known(holder) => drop(self.revived.insert(holder.event.id)),
-                Who::Fresh(place) => self.fresh[place].revived = true,
+                Who::Known(holder) => {
+                    self.revived.insert(holder.event.id);
+                    self.entering.push(Entering::Known(holder.event.id));
+                }
+                Who::Fresh(place) => {
+                    self.fresh[place].revived = true;
+                    self.entering.push(Entering::Fresh(place));
+                }
             }
         }
         let leased = matches!(who, Who::Known(Holder { leased: true, .. }));
@@ -247,7 +262,10 @@ impl<'a> Plan<'a> {
                 self.counts.add(source, Tally::Applied, 1);
                 self.counts.add(source, Tally::Done, 1);
             }
-            _ => self.counts.add(source, Tally::Waiting, 1),
+            _ => {
+                self.counts.add(source, Tally::Waiting, 1);
+                self.entering.push(Entering::Fresh(self.fresh.len()));
+            }
         }
         for fingerprint in &digests {
             self.owners.insert(fingerprint.key(), self.fresh.len());

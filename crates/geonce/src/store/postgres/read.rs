@@ -8,8 +8,8 @@ use super::{Attempt, Shared, reading, schema};
 use crate::clock::Timestamp;
 use crate::event::State;
 use crate::postgres::{Parameter, Session};
-use crate::store::encoding::{DEAD, DONE, NEVER, OPEN};
-use crate::store::{ListRequest, Record, Status, Work, books};
+use crate::store::encoding::{DEAD, DONE, HELD, NEVER, OPEN};
+use crate::store::{Held, ListRequest, Record, Status, Work, books};
 use bytes::Bytes;
 use std::collections::HashMap;
 use tokio_postgres::types::Type;
@@ -47,8 +47,7 @@ async fn read_page(
 
 /// The work that is left for events.
 pub(super) async fn work(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Vec<Work>>> {
-    let text =
-        "SELECT event, sink, due, token, attempts, lapses, cause FROM work WHERE event = ANY($1) ORDER BY event, sink";
+    let text = "SELECT event, sink, due, token, attempts, lapses, cause, after FROM work WHERE event = ANY($1) ORDER BY event, sink";
     let mut found: HashMap<Uuid, Vec<Work>> = HashMap::new();
     for row in session.query(text, &[(&ids, Type::UUID_ARRAY)]).await? {
         let due: i64 = get(&row, 2)?;
@@ -61,7 +60,12 @@ pub(super) async fn work(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uui
         found.entry(get(&row, 0)?).or_default().push(Work {
             sink: get::<String>(&row, 1)?.into(),
             state,
-            due: Timestamp::from_millis(due),
+            due: if due >= HELD { Timestamp::MAX } else { Timestamp::from_millis(due) },
+            held: match (due, get::<Option<String>>(&row, 7)?) {
+                (HELD, Some(after)) => Some(Held::Sink(after.into())),
+                (HELD, None) => Some(Held::Entity),
+                _ => None,
+            },
             attempts: count(get(&row, 4)?)?,
             lapses: count(get(&row, 5)?)?,
             cause: read_cause(get(&row, 6)?)?,
@@ -102,7 +106,7 @@ fn record(event: EventRow, work: Vec<Work>, payload: Option<Bytes>) -> Record {
 /// When work for a sink is next due, by the gateway's clock.
 pub(super) async fn next_due(shared: &Shared, sink: &str) -> Attempt<Option<Timestamp>> {
     let text = "SELECT due FROM work WHERE sink = $1 AND due < $2 ORDER BY due LIMIT 1";
-    let both: [Parameter<'_>; 2] = [(&sink, Type::TEXT), (&NEVER, Type::INT8)];
+    let both: [Parameter<'_>; 2] = [(&sink, Type::TEXT), (&HELD, Type::INT8)];
     let rows = reading!(shared.pool, session => session.query(text, &both))?;
     let due: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?;
     Ok(due.map(|due| shared.by_gateway(Timestamp::from_millis(due))))

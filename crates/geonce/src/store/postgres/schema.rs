@@ -10,16 +10,15 @@ use super::{Attempt, transaction};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind};
 use crate::event::random;
-use crate::postgres::{Pool, Session, quoted};
-use crate::store::encoding::first_id;
+use crate::postgres::{Pool, Session, lock_number, quoted};
+use crate::store::encoding::{HELD, first_id};
 use crate::store::{Access, Options};
-use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What makes each version of the schema from the one before.
-const MIGRATIONS: &[fn() -> String] = &[first_tables, results];
+const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work];
 
 /// Parts of the table of keys.
 const CLAIM_PARTS: usize = 16;
@@ -69,6 +68,16 @@ fn first_tables() -> String {
 /// What an event became. Gateways of the release before go on working beside it.
 fn results() -> String {
     "ALTER TABLE event ADD COLUMN result text".to_owned()
+}
+
+/// Work may wait for another sink of its event, or for others of its entity. What has its turn at a sink is alone there.
+fn held_work() -> String {
+    format!(
+        "ALTER TABLE work ADD COLUMN after text, ADD COLUMN entity uuid, ADD COLUMN rank bytea;
+         CREATE UNIQUE INDEX work_turn ON work (sink, entity) WHERE entity IS NOT NULL AND due < {HELD};
+         CREATE INDEX work_line ON work (sink, entity, rank, event)
+           WHERE entity IS NOT NULL AND due = {HELD} AND after IS NULL;"
+    )
 }
 
 /// Makes or checks the tables; the store's id, and slots for counters.
@@ -171,8 +180,7 @@ async fn exists(session: &Session, schema: &str) -> Attempt<()> {
 
 /// Waits until nobody else changes the tables, until the transaction ends.
 async fn lock(session: &Session, schema: &str) -> Attempt<()> {
-    let digest = Sha256::digest(format!("geonce schema {schema}"));
-    let number = digest.iter().take(8).fold(0i64, |number, &byte| (number << 8) | i64::from(byte));
+    let number = lock_number(&format!("geonce schema {schema}"));
     session.query("SELECT pg_advisory_xact_lock($1)", &[(&number, Type::INT8)]).await.map(drop)
 }
 

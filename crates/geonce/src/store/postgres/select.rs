@@ -1,9 +1,10 @@
 //! Which events are meant, and work on many of them in transactions short enough not to be noticed: replay, purge, sweep.
 
 use super::counts::Counts;
+use super::line;
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
 use super::schema::{PARTS_EVERY, first, look_after_parts};
-use super::work::revive;
+use super::work::{Revived, revive};
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::event::State;
@@ -116,7 +117,7 @@ pub(super) async fn decide(shared: &Shared, filter: &Filter, fate: Fate, now: Ti
             let events = read(&session, &conditions, SLICE_EVENTS, "FOR UPDATE").await?;
             let mut counts = Counts::default();
             let changed = match fate {
-                Fate::Replay => replay(&session, &events, &mut counts, now).await?,
+                Fate::Replay => replay(shared, &session, &events, &mut counts, now).await?,
                 Fate::Purge => forget(&session, &events, &mut counts).await?,
             };
             counts.write(&session, slot.number, None).await?;
@@ -140,9 +141,17 @@ async fn read(session: &Session, conditions: &Conditions, limit: usize, lock: &s
     session.query(&text, &conditions.parameters()).await?.iter().map(EventRow::read).collect()
 }
 
-async fn replay(session: &Session, events: &[EventRow], counts: &mut Counts, now: Timestamp) -> Attempt<u64> {
+async fn replay(
+    shared: &Shared,
+    session: &Session,
+    events: &[EventRow],
+    counts: &mut Counts,
+    now: Timestamp,
+) -> Attempt<u64> {
     let ids: Vec<Uuid> = events.iter().map(|event| event.id.into()).collect();
-    let revived = revive(session, &ids, now).await?;
+    let Revived { events: revived, entering } = revive(session, &ids, now).await?;
+    line::hold(shared, session, entering.iter().map(|work| &work.line)).await?;
+    line::enter_held(session, &entering, now).await?;
     for event in events.iter().filter(|event| revived.contains(&event.id)) {
         counts.add_dead(&event.source, event.cause.as_ref(), -1)?;
         counts.add(&event.source, Tally::Waiting, 1);

@@ -1,34 +1,57 @@
 //! Work: ending it, and what that makes of its event.
 //!
-//! An event's state follows from its work: open while some is ready or leased, else dead if some is dead, else done.
+//! An event's state follows from its work: open while some is ready, leased or held in the line of its entity, else dead if
+//! some is dead, else done. Work that waits for another sink goes where that goes.
 //! Whoever settles holds the event's row first, so that two sinks of one event are settled one after the other.
 
 use super::counts::Counts;
+use super::line::{self, Entering, Line};
 use super::row::{Uuid, damaged, get, read_cause, small};
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
 use crate::postgres::{Parameter, Session};
 use crate::store::books::Tally;
-use crate::store::encoding::{DEAD, DONE, NEVER, OPEN, outcome_from, outcome_number, write_cause};
+use crate::store::encoding::{DEAD, DONE, HELD, LATEST, NEVER, OPEN, outcome_from, outcome_number, write_cause};
+use crate::store::held::{Release, release};
 use crate::store::verdict::{cause_with, outcome_with};
 use crate::store::{End, Lease, RUNS, ResultText, Settled, Settlement};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio_postgres::types::Type;
 
 /// Takes work out of the queue whose record or payload is not there, visibly: one such must not stop the queue.
-pub(super) async fn bury(session: &Session, id: Uuid, sink: &str, slot: i64, now: Timestamp) -> Attempt<()> {
+pub(super) async fn bury(
+    shared: &Shared,
+    session: &Session,
+    id: Uuid,
+    sink: &str,
+    slot: i64,
+    now: Timestamp,
+) -> Attempt<()> {
     let what = format!("the record or the payload of {} is not there", id.id());
     tracing::error!("{what}");
     let cause = Cause::new(Class::Internal, "damaged", what);
-    let text = "UPDATE work SET due = $3, token = NULL, cause = $4 WHERE event = $1 AND sink = $2";
+    let text = "UPDATE work SET due = $3, token = NULL, cause = $4 WHERE event = $1 AND sink = $2 RETURNING entity";
     let parameters: [Parameter<'_>; 4] =
         [(&id, Type::UUID), (&sink, Type::TEXT), (&NEVER, Type::INT8), (&write_cause(&cause), Type::TEXT)];
-    session.execute(text, &parameters).await?;
+    let rows = session.query(text, &parameters).await?;
     let events = lock(session, &[id]).await?;
-    let ended = BTreeMap::from([(id, Served::default())]);
-    resolve(session, &events, &ended, true, slot, now).await
+    let mut ended = Ended { sinks: BTreeMap::from([(id, Served::default())]), ..Ended::default() };
+    for row in rows {
+        ended.left.extend(get::<Option<Uuid>>(&row, 0)?.map(|entity| (sink.to_owned(), entity)));
+    }
+    resolve(shared, session, &events, ended, slot, now).await
+}
+
+/// What leases that were ended mean to their events.
+#[derive(Default)]
+struct Ended<'s> {
+    /// What was served; nothing where one is dead.
+    sinks: BTreeMap<Uuid, Served<'s>>,
+    /// Lines that the one who had the turn has left.
+    left: HashSet<Line>,
 }
 
 /// What the store says of an event that is being settled.
@@ -68,11 +91,11 @@ pub(super) async fn settle(shared: &Shared, settlements: &[Settlement], now: Tim
     Ok(settled)
 }
 
-/// Wakes workers for what settlements made ready, and whoever waits for a run that has ended, once they are committed.
+/// Wakes workers for what settlements made ready or released, and whoever waits for a run that has ended, once they are committed.
 pub(super) fn wake_after(shared: &Shared, settlements: &[Settlement]) {
     let tells =
         |settlement: &Settlement| matches!(settlement.end, End::Retry { .. }) || *settlement.lease.sink == *RUNS;
-    if settlements.iter().any(tells) {
+    if settlements.iter().any(tells) || shared.released.swap(false, Ordering::Relaxed) {
         shared.wake();
     }
 }
@@ -109,7 +132,9 @@ async fn settle_in(
     let (events, done, retried, dead) =
         tokio::join!(lock(session, &ids), ends.done(session), ends.retry(session), ends.dead(session));
     let (events, done, retried, dead) = (events?, done?, retried?, dead?);
-    let mut ended: BTreeMap<Uuid, Served> = dead.iter().map(|&(event, ..)| (event, Served::default())).collect();
+    let left = done.1.into_iter().chain(dead.1).collect();
+    let (done, retried, dead) = (done.0, retried.0, dead.0);
+    let mut ended = Ended { sinks: dead.iter().map(|&(event, ..)| (event, Served::default())).collect(), left };
     let mut held: HashSet<Held> = done.into_iter().chain(dead).chain(retried).collect();
     let mut settled = Vec::with_capacity(settlements.len());
     for Settlement { lease, end } in settlements {
@@ -119,20 +144,20 @@ async fn settle_in(
             continue;
         }
         if let End::Done(outcome, result) = end {
-            let earlier = ended.entry(lease.event.into()).or_default();
-            earlier.outcome = outcome_with(earlier.outcome, Some(*outcome));
-            earlier.result = earlier.result.or(result.as_ref());
+            let served = ended.sinks.entry(lease.event.into()).or_default();
+            served.sinks.push((&lease.sink, *outcome));
+            served.result = served.result.or(result.as_ref());
         }
         settled.push(Settled::Ok);
     }
-    resolve(session, &events, &ended, shared.options.keep_payload, slot, now).await?;
+    resolve(shared, session, &events, ended, slot, now).await?;
     Ok(settled)
 }
 
 /// What sinks of an event that were served say of it.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Served<'s> {
-    outcome: Option<Outcome>,
+    sinks: Vec<(&'s str, Outcome)>,
     result: Option<&'s ResultText>,
 }
 
@@ -191,15 +216,22 @@ impl<'s> Columns<'s> {
         vec![(&self.events, Type::UUID_ARRAY), (&self.sinks, Type::TEXT_ARRAY), (&self.tokens, Type::INT8_ARRAY)]
     }
 
-    /// Runs a statement for these leases, unless there are none; for which of them it did something.
-    async fn run(&self, session: &Session, text: &str, more: Vec<Parameter<'_>>) -> Attempt<Vec<Held>> {
+    /// Runs a statement for these leases, unless there are none; for which of them it did something, and the lines these
+    /// are in.
+    async fn run(&self, session: &Session, text: &str, more: Vec<Parameter<'_>>) -> Attempt<(Vec<Held>, Vec<Line>)> {
         if self.events.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         }
         let mut parameters = self.parameters();
         parameters.extend(more);
         let rows = session.query(text, &parameters).await?;
-        rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?, get(row, 2)?))).collect()
+        let (mut held, mut lines) = (Vec::with_capacity(rows.len()), Vec::new());
+        for row in &rows {
+            let sink: String = get(row, 1)?;
+            lines.extend(get::<Option<Uuid>>(row, 3)?.map(|entity| (sink.clone(), entity)));
+            held.push((get(row, 0)?, sink, get(row, 2)?));
+        }
+        Ok((held, lines))
     }
 }
 
@@ -216,7 +248,7 @@ impl<'s> Ends<'s> {
                 End::Done(..) => ends.done.add(lease),
                 End::Retry { at, cause, counts } => {
                     ends.retry.add(lease);
-                    ends.due.push(now.plus(at.since(given)).millis().min(NEVER - 1));
+                    ends.due.push(now.plus(at.since(given)).millis().min(LATEST));
                     ends.counts.push(i32::from(*counts));
                     ends.retry_causes.push(write_cause(cause));
                 }
@@ -229,17 +261,17 @@ impl<'s> Ends<'s> {
         ends
     }
 
-    async fn done(&self, session: &Session) -> Attempt<Vec<Held>> {
+    async fn done(&self, session: &Session) -> Attempt<(Vec<Held>, Vec<Line>)> {
         let text = "DELETE FROM work w USING unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, n) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
+                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
         self.done.run(session, text, Vec::new()).await
     }
 
-    async fn retry(&self, session: &Session) -> Attempt<Vec<Held>> {
+    async fn retry(&self, session: &Session) -> Attempt<(Vec<Held>, Vec<Line>)> {
         let text = "UPDATE work w SET due = t.d, token = NULL, attempts = w.attempts + t.c, cause = t.m \
                     FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[]) \
                     AS t(e, s, n, d, c, m) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
+                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
         let more: Vec<Parameter<'_>> = vec![
             (&self.due, Type::INT8_ARRAY),
             (&self.counts, Type::INT4_ARRAY),
@@ -248,10 +280,10 @@ impl<'s> Ends<'s> {
         self.retry.run(session, text, more).await
     }
 
-    async fn dead(&self, session: &Session) -> Attempt<Vec<Held>> {
+    async fn dead(&self, session: &Session) -> Attempt<(Vec<Held>, Vec<Line>)> {
         let text = "UPDATE work w SET due = $4, token = NULL, cause = t.m \
                     FROM unnest($1::uuid[], $2::text[], $3::bigint[], $5::text[]) AS t(e, s, n, m) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
+                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
         let more: Vec<Parameter<'_>> = vec![(&NEVER, Type::INT8), (&self.dead_causes, Type::TEXT_ARRAY)];
         self.dead.run(session, text, more).await
     }
@@ -273,8 +305,8 @@ impl Changes {
     fn add(
         &mut self,
         id: Uuid,
-        state: i64,
-        Served { outcome, result }: Served<'_>,
+        (state, outcome): (i64, Option<Outcome>),
+        result: Option<&ResultText>,
         settled: Option<Timestamp>,
         cause: Option<&Cause>,
     ) {
@@ -308,45 +340,60 @@ impl Changes {
     }
 }
 
-/// Makes of open events what their work makes them, after a sink was served (with an outcome) or is dead.
+/// Makes of open events what their work makes them, after sinks were served or are dead, and releases what was held for
+/// them.
 async fn resolve(
+    shared: &Shared,
     session: &Session,
     events: &HashMap<Uuid, Standing>,
-    ended: &BTreeMap<Uuid, Served<'_>>,
-    keep_payload: bool,
+    ended: Ended<'_>,
     slot: i64,
     now: Timestamp,
 ) -> Attempt<()> {
-    if ended.is_empty() {
+    if ended.sinks.is_empty() {
         return Ok(());
     }
-    let ids: Vec<Uuid> = ended.keys().copied().collect();
+    let ids: Vec<Uuid> = ended.sinks.keys().copied().collect();
     let mut left = remaining(session, &ids).await?;
+    let mut released = Released { lines: ended.left, ..Released::default() };
+    for (&id, served) in &ended.sinks {
+        if let Some(work) = left.get_mut(&id) {
+            for (sink, outcome) in &served.sinks {
+                released.follow(id, work, sink, *outcome);
+            }
+        }
+    }
+    released.write(shared, session, now).await?;
     let (mut counts, mut changes, mut unkept) = (Counts::default(), Changes::default(), Vec::new());
-    for (&id, served) in ended {
+    for (&id, served) in &ended.sinks {
         let Some(standing) = events.get(&id).filter(|standing| standing.state == OPEN) else {
             tracing::error!(event = %id.id(), "there was work for an event that is settled or gone");
             continue;
         };
-        let served = Served { outcome: outcome_with(standing.outcome, served.outcome), ..*served };
-        let (open, dead_cause) = left.remove(&id).unwrap_or_default();
-        if open {
-            changes.add(id, OPEN, served, None, None);
+        let outcome = served.sinks.iter().fold(standing.outcome, |known, (_, new)| outcome_with(known, Some(*new)));
+        let work = left.remove(&id).unwrap_or_default();
+        if work.iter().any(Left::is_open) {
+            changes.add(id, (OPEN, outcome), served.result, None, None);
             continue;
         }
         counts.add(&standing.source, Tally::Waiting, -1);
+        let mut dead_cause = None;
+        for work in work.into_iter().filter(|work| work.due == NEVER) {
+            let cause = read_cause(work.cause)?.ok_or_else(|| damaged("dead work without a cause"))?;
+            dead_cause = Some(cause_with(dead_cause, cause));
+        }
         if let Some(cause) = dead_cause {
             counts.add_dead(&standing.source, Some(&cause), 1)?;
-            changes.add(id, DEAD, served, Some(now), Some(&cause));
+            changes.add(id, (DEAD, outcome), served.result, Some(now), Some(&cause));
             continue;
         }
-        let outcome = served.outcome.ok_or_else(|| damaged(format!("{} has no work and no outcome", id.id())))?;
-        counts.add(&standing.source, Tally::of(outcome), 1);
+        let ended = outcome.ok_or_else(|| damaged(format!("{} has no work and no outcome", id.id())))?;
+        counts.add(&standing.source, Tally::of(ended), 1);
         counts.add(&standing.source, Tally::Done, 1);
-        changes.add(id, DONE, served, Some(now), None);
+        changes.add(id, (DONE, outcome), served.result, Some(now), None);
         unkept.push(id);
     }
-    if !keep_payload && !unkept.is_empty() {
+    if !shared.options.keep_payload && !unkept.is_empty() {
         let text = "DELETE FROM body b USING unnest($1::uuid[]) AS t(e) WHERE b.event = t.e";
         session.execute(text, &[(&unkept, Type::UUID_ARRAY)]).await?;
     }
@@ -354,20 +401,104 @@ async fn resolve(
     changed.and(counted)
 }
 
-/// Whether some work of each event is ready or leased; and, of the dead work, the cause that stands for the event.
-async fn remaining(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, (bool, Option<Cause>)>> {
-    let text = "SELECT event, due, cause FROM work WHERE event = ANY($1) ORDER BY event, sink";
-    let mut found: HashMap<Uuid, (bool, Option<Cause>)> = HashMap::new();
+/// What is left to do for an event at a sink.
+struct Left {
+    sink: String,
+    due: i64,
+    cause: Option<String>,
+    after: Option<String>,
+    /// Its entity and its rank in the line.
+    place: Option<(Uuid, Vec<u8>)>,
+}
+
+impl Left {
+    /// Whether it is ready or leased, or waits for others of its entity.
+    fn is_open(&self) -> bool {
+        self.due != NEVER && self.after.is_none()
+    }
+}
+
+/// What is left to do for these events, by sinks.
+async fn remaining(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Vec<Left>>> {
+    let text =
+        "SELECT event, sink, due, cause, after, entity, rank FROM work WHERE event = ANY($1) ORDER BY event, sink";
+    let mut found: HashMap<Uuid, Vec<Left>> = HashMap::new();
     for row in session.query(text, &[(&ids, Type::UUID_ARRAY)]).await? {
-        let (open, dead) = found.entry(get(&row, 0)?).or_default();
-        if get::<i64>(&row, 1)? == NEVER {
-            let cause = read_cause(get(&row, 2)?)?.ok_or_else(|| damaged("dead work without a cause"))?;
-            *dead = Some(cause_with(dead.take(), cause));
-        } else {
-            *open = true;
-        }
+        let place = get::<Option<Uuid>>(&row, 5)?.zip(get(&row, 6)?);
+        let left = Left { sink: get(&row, 1)?, due: get(&row, 2)?, cause: get(&row, 3)?, after: get(&row, 4)?, place };
+        found.entry(get(&row, 0)?).or_default().push(left);
     }
     Ok(found)
+}
+
+/// What settlements release.
+#[derive(Default)]
+struct Released {
+    /// Lines that have a next one.
+    lines: HashSet<Line>,
+    /// Work that goes into its line,
+    entering: Vec<Entering>,
+    /// and all that waited for a sink that is served.
+    go: (Vec<Uuid>, Vec<String>, Vec<i64>),
+    /// Work that is served with what it waited for.
+    skip: (Vec<Uuid>, Vec<String>),
+}
+
+impl Released {
+    /// Follows what a served sink means to the rest of its event.
+    fn follow(&mut self, id: Uuid, left: &mut Vec<Left>, served: &str, outcome: Outcome) {
+        let waits = |work: &Left| work.after.as_deref() == Some(served);
+        match release(outcome) {
+            Release::Go => {
+                for work in left.iter_mut().filter(|work| waits(work)) {
+                    work.after = None;
+                    self.go.0.push(id);
+                    self.go.1.push(work.sink.clone());
+                    self.go.2.push(if work.place.is_some() { HELD } else { 0 });
+                    if let Some((entity, rank)) = work.place.take() {
+                        let line = (work.sink.clone(), entity);
+                        self.entering.push(Entering { event: id, line, rank, untouched: work.cause.is_none() });
+                    }
+                }
+            }
+            Release::Skip => {
+                for work in left.extract_if(.., |work| waits(work)).collect::<Vec<_>>() {
+                    self.skip.0.push(id);
+                    self.skip.1.push(work.sink.clone());
+                    self.follow(id, left, &work.sink, outcome);
+                }
+            }
+        }
+    }
+
+    async fn write(&self, shared: &Shared, session: &Session, now: Timestamp) -> Attempt<()> {
+        if !self.skip.0.is_empty() {
+            let text = "DELETE FROM work w USING unnest($1::uuid[], $2::text[]) AS t(e, s) \
+                        WHERE w.event = t.e AND w.sink = t.s";
+            let both: [Parameter<'_>; 2] = [(&self.skip.0, Type::UUID_ARRAY), (&self.skip.1, Type::TEXT_ARRAY)];
+            session.execute(text, &both).await?;
+        }
+        if !self.go.0.is_empty() {
+            let text = "UPDATE work w SET after = NULL, due = CASE WHEN t.d = 0 THEN $4 ELSE t.d END \
+                        FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, d) \
+                        WHERE w.event = t.e AND w.sink = t.s";
+            let parameters: [Parameter<'_>; 4] = [
+                (&self.go.0, Type::UUID_ARRAY),
+                (&self.go.1, Type::TEXT_ARRAY),
+                (&self.go.2, Type::INT8_ARRAY),
+                (&now.millis().min(LATEST), Type::INT8),
+            ];
+            session.execute(text, &parameters).await?;
+        }
+        let entered = self.entering.iter().map(|work| &work.line);
+        line::hold(shared, session, self.lines.iter().chain(entered)).await?;
+        let advanced = line::advance(session, &self.lines, now).await?;
+        line::enter_held(session, &self.entering, now).await?;
+        if advanced || !self.go.0.is_empty() {
+            shared.released.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
 }
 
 /// Prolongs leases.
@@ -376,29 +507,49 @@ pub(super) async fn extend(shared: &Shared, leases: &[Lease], until: Timestamp) 
     for lease in leases {
         columns.add(lease);
     }
-    let until = shared.by_server(until).millis().min(NEVER - 1);
+    let until = shared.by_server(until).millis().min(LATEST);
     let text = "UPDATE work w SET due = $4 FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, n) \
-                WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n";
+                WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
     let extended = transaction!(shared.pool, tries, session => async {
         // Leases are extended in the order of their events, so that nobody waits in a circle.
         lock(&session, &columns.events).await?;
         columns.run(&session, text, vec![(&until, Type::INT8)]).await
     })?;
-    let extended: HashSet<Held> = extended.into_iter().collect();
+    let extended: HashSet<Held> = extended.0.into_iter().collect();
     let is_held = |lease: &Lease| extended.contains(&held_by(lease));
     Ok(leases.iter().map(|lease| if is_held(lease) { Settled::Ok } else { Settled::LeaseLost }).collect())
 }
 
-/// Makes the dead work of dead events ready, and the events open; which of them had any. The caller holds their rows
-/// and counts.
-pub(super) async fn revive(session: &Session, ids: &[Uuid], now: Timestamp) -> Attempt<HashSet<EventId>> {
-    let text = "UPDATE work SET due = $2, token = NULL, attempts = 0, lapses = 0 WHERE event = ANY($1) AND due = $3 \
-                RETURNING event";
+/// Events that were dead.
+pub(super) struct Revived {
+    /// Those that had work to be done.
+    pub(super) events: HashSet<EventId>,
+    /// Of their work, what is held until it has come into its line.
+    pub(super) entering: Vec<Entering>,
+}
+
+/// Makes the dead work of dead events ready, and the events open. The caller holds their rows and counts, and lets into
+/// lines what belongs there.
+pub(super) async fn revive(session: &Session, ids: &[Uuid], now: Timestamp) -> Attempt<Revived> {
+    let text = format!(
+        "UPDATE work SET due = CASE WHEN entity IS NULL THEN $2 ELSE {HELD} END, token = NULL, attempts = 0, lapses = 0 \
+         WHERE event = ANY($1) AND due = $3 RETURNING event, sink, entity, rank, cause IS NULL"
+    );
     let parameters: [Parameter<'_>; 3] = [(&ids, Type::UUID_ARRAY), (&now.millis(), Type::INT8), (&NEVER, Type::INT8)];
-    let rows = session.query(text, &parameters).await?;
-    let revived: HashSet<Uuid> = rows.iter().map(|row| get(row, 0)).collect::<Attempt<_>>()?;
+    let rows = session.query(&text, &parameters).await?;
+    let (mut revived, mut entering) = (HashSet::new(), Vec::new());
+    for row in &rows {
+        let event: Uuid = get(row, 0)?;
+        revived.insert(event);
+        if let Some(entity) = get::<Option<Uuid>>(row, 2)? {
+            let line = (get(row, 1)?, entity);
+            entering.push(Entering { event, line, rank: get(row, 3)?, untouched: get(row, 4)? });
+        }
+    }
+    // In the order of ids, as they are replayed one by one elsewhere.
+    entering.sort_by(|a, b| (a.event, &a.line).cmp(&(b.event, &b.line)));
     let ids: Vec<Uuid> = revived.iter().copied().collect();
     let text = "UPDATE event SET state = 0, settled = NULL, cause = NULL, code = NULL WHERE id = ANY($1)";
     session.execute(text, &[(&ids, Type::UUID_ARRAY)]).await?;
-    Ok(revived.into_iter().map(Uuid::id).collect())
+    Ok(Revived { events: revived.into_iter().map(Uuid::id).collect(), entering })
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::State;
 use crate::redis::{Attempt, Trouble};
 use crate::store::books::Uncounted;
-use crate::store::{Admission, Counted, NewEvent, Verdict};
+use crate::store::{Admission, Counted, NewEvent, Route, Verdict, held};
 use geonce_key::Fingerprint;
 use redis::Cmd;
 use sha2::{Digest, Sha256};
@@ -188,14 +188,19 @@ struct Prepared {
     spatial: Vec<u8>,
     clash: Vec<u8>,
     cause: String,
-    sinks: String,
+    /// A line for each: the sink and, after a tab, the one that it waits for.
+    routes: String,
 }
 
 impl Prepared {
     fn new(event: &NewEvent) -> Prepared {
-        let (cause, sinks) = match &event.admission {
-            Admission::Deliver(sinks) => (String::new(), sinks),
-            Admission::Dead(cause, sinks) => (write_cause(cause), sinks),
+        let (cause, routes) = match &event.admission {
+            Admission::Deliver(routes) => (String::new(), routes),
+            Admission::Dead(cause, routes) => (write_cause(cause), routes),
+        };
+        let line = |route: &Route| match held::waits_for(route, routes) {
+            Some(after) => format!("{}\t{after}", route.sink),
+            None => route.sink.to_string(),
         };
         Prepared {
             id: id_text(event.id),
@@ -203,7 +208,7 @@ impl Prepared {
             spatial: write_fingerprints(&event.spatial),
             clash: write_fingerprints([&clash_key(event)]),
             cause,
-            sinks: sinks.join("\n"),
+            routes: held::distinct(routes).map(line).collect::<Vec<_>>().join("\n"),
         }
     }
 
@@ -214,7 +219,11 @@ impl Prepared {
             Some(crs) => command.arg(crs),
             None => command.arg(""),
         };
-        command.arg(&event.payload[..]).arg(&self.cause).arg(&self.sinks);
+        command.arg(&event.payload[..]).arg(&self.cause).arg(&self.routes);
+        match &event.order {
+            Some(order) => command.arg(&order.entity.key()[..]).arg(&order.version[..]),
+            None => command.arg("").arg(""),
+        };
     }
 }
 
@@ -231,8 +240,9 @@ fn clash_key(event: &NewEvent) -> Fingerprint {
 pub(super) fn check_names(events: &[NewEvent]) -> Result<()> {
     let unfit = |name: &str| name.is_empty() || name.chars().any(char::is_control);
     for event in events {
-        let (Admission::Deliver(sinks) | Admission::Dead(_, sinks)) = &event.admission;
-        if let Some(name) = std::iter::once(&event.source).chain(sinks.iter()).find(|name| unfit(name)) {
+        let (Admission::Deliver(routes) | Admission::Dead(_, routes)) = &event.admission;
+        let sinks = routes.iter().map(|route| &route.sink);
+        if let Some(name) = std::iter::once(&event.source).chain(sinks).find(|name| unfit(name)) {
             return Err(Error::new(
                 Kind::Invalid,
                 format!("recording events: {name:?} is no name of a source or sink"),

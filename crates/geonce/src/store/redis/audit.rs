@@ -7,7 +7,7 @@ use super::read::{Books, SLICE_EVENTS, Which, books, ledger, plain, rows};
 use super::row::{Row, id_text};
 use crate::event::{EventId, State};
 use crate::redis::Attempt;
-use crate::store::findings;
+use crate::store::{Held, findings};
 use redis::Value;
 use std::collections::BTreeMap;
 
@@ -64,18 +64,24 @@ pub(super) async fn audit(shared: &Shared) -> Attempt<Vec<String>> {
 }
 
 fn record(findings: &mut Findings, id: EventId, row: &Row) -> Attempt<()> {
-    type Around = (Vec<String>, String, i64, u8);
-    let (holders, indexes, leases, body): Around = redis::from_redis_value(Value::Array(row.around.clone()))?;
+    type Around = (Vec<String>, String, i64, u8, Vec<String>);
+    let (holders, indexes, leases, body, lines): Around = redis::from_redis_value(Value::Array(row.around.clone()))?;
     let record = &row.record;
     let own = id_text(id);
     if holders.iter().any(|holder| *holder != own) {
         findings.add(format!("a key of {id} is not claimed for it"));
     }
+    for problem in lines {
+        findings.add(format!("{id} {problem}"));
+    }
     let (mut open, mut dead, mut leased) = (0, 0, 0);
     for work in &record.work {
-        match work.state {
-            State::Dead => dead += 1,
-            state => {
+        match (work.state, &work.held) {
+            (State::Dead, _) => dead += 1,
+            // It goes where the other sink goes.
+            (_, Some(Held::Sink(_))) => {}
+            (_, Some(Held::Entity)) => open += 1,
+            (state, None) => {
                 open += 1;
                 leased += i64::from(state == State::Leased);
                 *findings.seen.queues.entry(work.sink.to_string()).or_default() += 1;
@@ -85,7 +91,7 @@ fn record(findings: &mut Findings, id: EventId, row: &Row) -> Attempt<()> {
     findings.seen.leased += i64::from(leased > 0);
     let (fits, place, column) = match record.state {
         State::Ready | State::Leased => (open > 0 && record.settled.is_none(), "open", 0),
-        State::Done => (open + dead == 0 && record.settled.is_some() && record.outcome.is_some(), "done", 1),
+        State::Done => (record.work.is_empty() && record.settled.is_some() && record.outcome.is_some(), "done", 1),
         State::Dead => (open == 0 && record.settled.is_some() && record.cause.is_some(), "dead died", 2),
     };
     if !fits {

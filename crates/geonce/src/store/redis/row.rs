@@ -4,7 +4,7 @@ use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome, State};
 use crate::redis::{Attempt, Trouble};
 use crate::store::result::shown;
-use crate::store::{Filter, Record, Work};
+use crate::store::{Filter, Held, Record, Work};
 use geonce_key::{Fingerprint, Form};
 use redis::Value;
 use std::collections::HashMap;
@@ -130,7 +130,7 @@ pub(super) fn read_row(value: Value) -> Attempt<(EventId, Attempt<Option<Row>>)>
 
 fn read_record(id: EventId, flat: Vec<Vec<u8>>, due: &[String], around: Vec<Value>) -> Attempt<Row> {
     let mut fields = Fields::new();
-    let mut work = Vec::new();
+    let (mut work, mut after) = (Vec::new(), HashMap::new());
     let mut times = due.iter();
     let mut flat = flat.into_iter();
     while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
@@ -139,7 +139,15 @@ fn read_record(id: EventId, flat: Vec<Vec<u8>>, due: &[String], around: Vec<Valu
                 let due = times.next().map_or("", String::as_str);
                 work.push(read_work(&text(id, "sink", sink.to_vec())?, &text(id, "work", value)?, due)?);
             }
-            None => drop(fields.insert(name, value)),
+            None => match name.strip_prefix(b"after:") {
+                Some(sink) => drop(after.insert(text(id, "sink", sink.to_vec())?, text(id, "sink", value)?)),
+                None => drop(fields.insert(name, value)),
+            },
+        }
+    }
+    for work in &mut work {
+        if let (Some(held), Some(after)) = (&mut work.held, after.get(&*work.sink)) {
+            *held = Held::Sink(after.as_str().into());
         }
     }
     work.sort_by(|a: &Work, b: &Work| a.sink.cmp(&b.sink));
@@ -202,18 +210,21 @@ fn read_work(sink: &str, text: &str, due: &str) -> Attempt<Work> {
     else {
         return Err(unknown());
     };
+    // Whether it waits for a sink, another field tells.
+    let held = (state == "h").then_some(Held::Entity);
     let state = match state {
-        "r" => State::Ready,
+        "r" | "h" => State::Ready,
         "l" => State::Leased,
         "d" => State::Dead,
         _ => return Err(unknown()),
     };
     let cause = parts.next().filter(|cause| !cause.is_empty()).map(read_cause).transpose()?;
-    let due = if state == State::Dead { Timestamp::MAX } else { read_score(due)? };
+    let due = if state == State::Dead || held.is_some() { Timestamp::MAX } else { read_score(due)? };
     Ok(Work {
         sink: sink.into(),
         state,
         due,
+        held,
         attempts: read_number(attempts, "attempts")?,
         lapses: read_number(lapses, "lapses")?,
         cause,

@@ -214,3 +214,25 @@ async fn a_full_journal_refuses_and_goes_on_when_there_is_room() {
     };
     assert_eq!(verdict, [Verdict::Accepted]);
 }
+
+#[test]
+fn the_journal_keeps_routes_and_order() {
+    let bench =
+        Bench::new(store::open("sqlite::memory:", &Options::default(), Access::Gateway, Path::new(".")).unwrap());
+    let mut event = bench.event_for("a", &["map", "notify<map"], START);
+    event.order = Some(conformance::order("e", 7));
+    let leased = Leased {
+        lease: Lease { event: event.id, sink: "main".into(), token: 1 },
+        source: Arc::clone(&event.source),
+        key: event.key,
+        content: event.content,
+        received: START,
+        attempts: 0,
+        lapses: 0,
+        form: event.form,
+        crs: event.crs,
+        payload: super::write_event(&event).into(),
+    };
+    let read = super::read_event(&leased).unwrap();
+    assert_eq!((read.admission, read.order, read.payload), (event.admission, event.order, event.payload));
+}

@@ -189,3 +189,30 @@ fn log_restarts(log: &std::path::Path) -> u32 {
     let read = std::fs::File::open(log).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut head));
     read.map_or(0, |()| u32::from_be_bytes([head[12], head[13], head[14], head[15]]))
 }
+
+#[tokio::test]
+async fn an_older_store_is_brought_up_to_date_by_a_gateway() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("geonce.db");
+    let store = gateway(&file);
+    let ids = bench(&store).fill(&["a", "b"], START).await;
+    store.close().await.unwrap();
+    drop(store);
+    // As the first schema was.
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let first = "DROP INDEX follower; DROP INDEX turn; DROP INDEX line; ALTER TABLE work DROP COLUMN after; \
+                 ALTER TABLE work DROP COLUMN entity; ALTER TABLE work DROP COLUMN rank; PRAGMA user_version = 1;";
+    connection.execute_batch(first).unwrap();
+    drop(connection);
+    let tool = Embedded::open(Some(&file), &Options::default(), Access::Tool, Tuning::default()).err().unwrap();
+    assert_eq!(tool.kind(), Kind::Incompatible);
+    assert!(tool.hint_text().is_some(), "{tool}");
+    let store = gateway(&file);
+    let bench = bench(&store);
+    let leased = bench.lease("map", 10, at(1)).await;
+    assert_eq!(leased.iter().map(|leased| leased.lease.event).collect::<Vec<_>>(), ids);
+    let mut event = bench.event("c", at(1));
+    event.order = Some(crate::store::conformance::order("e", 1));
+    bench.accept(vec![event], at(1)).await;
+    assert_eq!(store.audit().await.unwrap(), Vec::<String>::new());
+}

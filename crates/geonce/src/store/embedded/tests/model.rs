@@ -3,7 +3,7 @@
 use super::{TINY, bench};
 use crate::clock::Timestamp;
 use crate::event::{Class, EventId, Outcome, State};
-use crate::store::conformance::{Bench, at, cause, key};
+use crate::store::conformance::{Bench, at, cause, key, routes};
 use crate::store::embedded::Embedded;
 use crate::store::{Access, Admission, End, Filter, Lease, Options, Settled, Store, Verdict};
 use proptest::prelude::*;
@@ -168,7 +168,7 @@ async fn accept(bench: &Bench, model: &mut Model, batch: &[(u8, Option<u8>)], no
     for &(first, alias) in batch {
         let mut event = bench.event(&name(first), now);
         event.aliases = alias.filter(|&alias| alias != first).map(|alias| key(&name(alias))).into_iter().collect();
-        (event.content, event.admission) = ([0; 32], Admission::Deliver([Arc::from("map")].into()));
+        (event.content, event.admission) = ([0; 32], Admission::Deliver(routes(&["map"])));
         events.push(event);
     }
     let expected: Vec<Verdict> = events

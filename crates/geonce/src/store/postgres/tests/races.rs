@@ -175,3 +175,10 @@ async fn a_gateway_hears_of_another_gateways_events() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_an_entity_keep_their_order_at_two_gateways() {
+    let url = Server::shared().database();
+    crate::store::conformance::race::run([gateway(&url), gateway(&url)]).await;
+    assert_eq!(deadlocks(&url), 0);
+}

@@ -2,7 +2,7 @@
 
 use super::given;
 use crate::event::{Class, Ids, Outcome, State, random};
-use crate::store::conformance::{at, cause, key};
+use crate::store::conformance::{at, cause, key, order, routes};
 use crate::store::{
     Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
     ResultText, Settlement, Store,
@@ -62,8 +62,16 @@ impl Twins {
         if chance.one_in(12) && !self.sent.is_empty() {
             return chance.pick(&self.sent);
         }
-        let sinks = chance.pick(&[vec!["map"], vec!["map"], vec!["map", "log"], vec!["log"], vec![]]);
-        let sinks: Arc<[Arc<str>]> = sinks.into_iter().map(Arc::from).collect();
+        let sinks = chance.pick(&[
+            vec!["map"],
+            vec!["map"],
+            vec!["map", "log"],
+            vec!["map", "log<map"],
+            vec!["map<log", "log"],
+            vec!["log"],
+            vec![],
+        ]);
+        let sinks = routes(&sinks);
         let aliases: Vec<Fingerprint> = (0..chance.below(3)).map(|_| fingerprint(chance)).collect();
         let spatial = if chance.one_in(4) { vec![key(&format!("place {}", chance.below(3)))] } else { vec![] };
         let event = NewEvent {
@@ -80,6 +88,11 @@ impl Twins {
                 Admission::Dead(cause(chance.pick(&CLASSES)), sinks)
             } else {
                 Admission::Deliver(sinks)
+            },
+            order: if chance.one_in(2) {
+                Some(order(&format!("entity {}", chance.below(4)), chance.below(4)))
+            } else {
+                None
             },
         };
         self.sent.push(event.clone());
@@ -232,11 +245,7 @@ pub(crate) async fn answer_alike(make: impl AsyncFn(Options) -> Arc<dyn Store>, 
     let chance = Chance(seed);
     let mut twins = Twins { stores, chance, ids: Ids::new(), leases: Vec::new(), sent: Vec::new(), seconds: 0 };
     // Of several causes of death the first sink's counts. The embedded store orders sinks by when it first saw them.
-    let first = NewEvent {
-        key: key("first"),
-        admission: Admission::Deliver(["log".into(), "map".into()].into()),
-        ..twins.event()
-    };
+    let first = NewEvent { key: key("first"), admission: Admission::Deliver(routes(&["log", "map"])), ..twins.event() };
     for store in &twins.stores {
         store.accept(vec![first.clone()], at(0)).await.unwrap();
     }

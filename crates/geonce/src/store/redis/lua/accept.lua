@@ -1,7 +1,7 @@
 -- Records events, or tells what is known about them.
 -- ARGV: whether payloads of done events are kept; how many kinds of refusals there are; source, code and number of each;
 -- how many sources have duplicates that were recognised elsewhere; source and number of each; how many events they are
--- of; id and number of each; then twelve arguments for each event. Answers whether work became ready, and a verdict for each event.
+-- of; id and number of each; then fourteen arguments for each event. Answers whether work became ready, and a verdict for each event.
 
 local known = begin()
 if known then
@@ -106,6 +106,22 @@ local function repeated(new, event)
   return 'd' .. event.id .. (drift and '1' or '0') .. (revived and '1' or '0') .. state .. ' ' .. outcome
 end
 
+-- A time in bytes that sort as times do.
+local function eight_bytes(time)
+  local high = math.floor(time / 4294967296)
+  local bytes, rest = '', time - high * 4294967296
+  for _ = 1, 4 do
+    bytes = string.char(rest % 256) .. bytes
+    rest = math.floor(rest / 256)
+  end
+  rest = high + 2147483648
+  for _ = 1, 4 do
+    bytes = string.char(rest % 256) .. bytes
+    rest = math.floor(rest / 256)
+  end
+  return bytes
+end
+
 -- A new event: its record, payload, claims, work and counts.
 local function record(new, keys, cause)
   local id = new.id
@@ -128,10 +144,32 @@ local function record(new, keys, cause)
   if state == 'done' then field('outcome', 'applied') end
   local has_body = state ~= 'done' or keep_payload
   if has_body then field('body', '1') end
+  local rank = new.entity ~= '' and new.version .. eight_bytes(new.now)
+  if rank then
+    field('entity', new.entity)
+    field('rank', rank)
+  end
+  local enters = {}
   for _, sink in ipairs(new.sinks) do
-    field('work:' .. sink, cause and ('d 0 0 0 ' .. cause) or 'r 0 0 0 ')
+    local after = new.after[sink]
+    if after then
+      -- What waits for another sink was not attempted, whatever is wrong with its event.
+      field('after:' .. sink, after)
+      field('work:' .. sink, 'h 0 0 0 ')
+    elseif cause then
+      field('work:' .. sink, 'd 0 0 0 ' .. cause)
+    elseif rank then
+      local has_turn, write = enter(id, new.entity, rank, sink, new.now)
+      enters[#enters + 1] = write
+      field('work:' .. sink, has_turn and 'r 0 0 0 ' or 'h 0 0 0 ')
+    else
+      field('work:' .. sink, 'r 0 0 0 ')
+    end
   end
   redis.call('HSET', P .. ':event:' .. id, unpack(fields))
+  for _, write in ipairs(enters) do
+    write()
+  end
   local strings, claimed = {}, 0
   if has_body then
     strings = { P .. ':body:' .. id, new.payload }
@@ -159,7 +197,9 @@ local function record(new, keys, cause)
   else
     later('ZADD', ':open', 0, id)
     for _, sink in ipairs(new.sinks) do
-      later('ZADD', ':due:' .. sink, int(new.now), id)
+      if not rank and not new.after[sink] then
+        later('ZADD', ':due:' .. sink, int(new.now), id)
+      end
     end
     count(new.source, 'waiting', 1)
     changed = 1
@@ -220,15 +260,22 @@ while place <= #ARGV do
     payload = ARGV[place + 9],
     cause = ARGV[place + 10],
     sinks = {},
+    after = {},
+    entity = ARGV[place + 12],
+    version = ARGV[place + 13],
   }
-  for sink in string.gmatch(ARGV[place + 11], '[^\n]+') do
+  for route in string.gmatch(ARGV[place + 11], '[^\n]+') do
+    local sink, after = string.match(route, '^([^\t]+)\t?(.*)$')
     new.sinks[#new.sinks + 1] = sink
+    if after ~= '' then
+      new.after[sink] = after
+    end
   end
   for i = 1, #new.keys, FINGERPRINT do
     wanted[#wanted + 1] = P .. ':key:' .. string.sub(new.keys, i + 1, i + 16)
   end
   events[#events + 1] = new
-  place = place + 12
+  place = place + 14
 end
 for first = 1, #wanted, 1000 do
   local last = math.min(first + 999, #wanted)

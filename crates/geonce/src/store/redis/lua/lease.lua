@@ -52,7 +52,9 @@ local function bury(id, what)
   work.state, work.token = 'd', '0'
   work.cause = cjson.encode({ 'internal', 'damaged', '', what })
   local write = resolve(event, nil, ARGV[FIRST + 5] == '1')
+  local give_turn = leave(event, sink, function() end)
   write_work(id, sink, work)
+  give_turn()
   unlease(event)
   write()
 end
@@ -66,7 +68,7 @@ local function lease(id)
     damaged('there is work for evt_' .. id .. ', but no record')
   end
   local work = event.work[sink]
-  if not work or work.state == 'd' then
+  if not work or work.state == 'd' or work.state == 'h' then
     damaged('evt_' .. id .. ' waits for a sink that it has no work for')
   end
   local lapsed = work.state == 'l'

@@ -138,9 +138,9 @@ local function is_transient(cause)
   return cause.class == 'resource' or cause.class == 'unavailable'
 end
 
--- What is left to do at a sink: ready, leased or dead; token of the lease; attempts; lapses; last cause.
+-- What is left to do at a sink: ready, leased, held or dead; token of the lease; attempts; lapses; last cause.
 local function read_work(text)
-  local state, token, attempts, lapses, cause = string.match(text, '^([rld]) (%d+) (%d+) (%d+) ?(.*)$')
+  local state, token, attempts, lapses, cause = string.match(text, '^([rlhd]) (%d+) (%d+) (%d+) ?(.*)$')
   if not state then
     return nil
   end
@@ -158,7 +158,7 @@ local function find(id)
   if #flat == 0 then
     return nil
   end
-  local event = { id = id, work = {} }
+  local event = { id = id, work = {}, after = {} }
   for i = 1, #flat, 2 do
     local name = flat[i]
     if string.sub(name, 1, 5) == 'work:' then
@@ -167,6 +167,8 @@ local function find(id)
         damaged('the work of ' .. id .. ' cannot be read')
       end
       event.work[string.sub(name, 6)] = work
+    elseif string.sub(name, 1, 6) == 'after:' then
+      event.after[string.sub(name, 7)] = flat[i + 1]
     else
       event[name] = flat[i + 1]
     end
@@ -229,8 +231,9 @@ local function resolve(event, outcome, keep_payload, result)
     merged = outcome
   end
   local open = false
-  for _, work in pairs(event.work) do
-    open = open or work.state ~= 'd'
+  for sink, work in pairs(event.work) do
+    -- What waits for another sink goes where that goes.
+    open = open or (work.state ~= 'd' and not event.after[sink])
   end
   local cause = not open and dead_cause(event) or nil
   if not open and not cause and not merged then
@@ -268,6 +271,124 @@ local function resolve(event, outcome, keep_payload, result)
   end
 end
 
+-- Lines of entities: at a sink one event of an entity has its turn, ready or leased, and the others are held, in the order
+-- of their ranks. Who has it is in the hash 'turn:SINK', who is held in the set 'line:SINK:ENTITY'. Work in a line is put
+-- into and taken out of its queue at once, not later: it may come and go in one script.
+
+-- Whether bytes go before others. Lua would compare them as words of some language.
+local function before(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then
+      return x < y
+    end
+  end
+  return #a < #b
+end
+
+local function line_of(sink, entity)
+  return P .. ':line:' .. sink .. ':' .. entity
+end
+
+-- Lets an event into a line: whether it has its turn, and what is to be written for that. What has its turn gives way to a
+-- lower rank, unless it was ever leased.
+local function enter(id, entity, rank, sink, due)
+  local turn, line, queue = P .. ':turn:' .. sink, line_of(sink, entity), P .. ':due:' .. sink
+  local other = redis.call('HGET', turn, entity)
+  if not other then
+    return true, function()
+      redis.call('HSET', turn, entity, id)
+      redis.call('ZADD', queue, int(due), id)
+    end
+  end
+  local ok, record = pcall(find, other)
+  local work = ok and record and record.work[sink]
+  if not (work and work.state == 'r' and work.cause == '' and record.rank and before(rank .. id, record.rank .. other)) then
+    return false, function()
+      redis.call('ZADD', line, 0, rank .. id)
+    end
+  end
+  return true, function()
+    work.state = 'h'
+    write_work(other, sink, work)
+    redis.call('ZREM', queue, other)
+    redis.call('ZADD', line, 0, record.rank .. other)
+    redis.call('HSET', turn, entity, id)
+    redis.call('ZADD', queue, int(due), id)
+  end
+end
+
+-- Events of a line that are looked at, should some of them be damaged.
+local LOOKED_AT = 32
+local ID = 26
+
+-- Gives the turn to the next of a line, once an event has left: what is to be written. Whether there is a next one is told to
+-- `released`.
+local function leave(event, sink, released)
+  local turn, entity = P .. ':turn:' .. sink, event.entity
+  if not entity or redis.call('HGET', turn, entity) ~= event.id then
+    return function() end
+  end
+  local line = line_of(sink, entity)
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', line, '-', '+', 'LIMIT', 0, LOOKED_AT)) do
+    local id = string.sub(member, -ID)
+    local ok, record = pcall(find, id)
+    local work = ok and record and record.work[sink]
+    if work and work.state == 'h' and not record.after[sink] then
+      return function()
+        work.state = 'r'
+        write_work(id, sink, work)
+        redis.call('ZREM', line, member)
+        redis.call('HSET', turn, entity, id)
+        redis.call('ZADD', P .. ':due:' .. sink, int(now), id)
+        released()
+      end
+    end
+  end
+  return function()
+    redis.call('HDEL', turn, entity)
+  end
+end
+
+-- Follows what a served sink means to the rest of its event, whose work in memory is changed: what waits for it goes or,
+-- where there is no row to tell of, is served with the same outcome. Adds to `writes` what is to be written.
+local function follow(event, served, outcome, writes, released)
+  local waiting = {}
+  for sink, after in pairs(event.after) do
+    if after == served then
+      waiting[#waiting + 1] = sink
+    end
+  end
+  local record = P .. ':event:' .. event.id
+  for _, sink in ipairs(waiting) do
+    local work = event.work[sink]
+    event.after[sink] = nil
+    if outcome ~= 'applied' then
+      event.work[sink] = nil
+      writes[#writes + 1] = function()
+        redis.call('HDEL', record, 'work:' .. sink, 'after:' .. sink)
+      end
+      follow(event, sink, outcome, writes, released)
+    elseif work then
+      local has_turn, write = true, nil
+      if event.entity then
+        has_turn, write = enter(event.id, event.entity, event.rank, sink, now)
+      end
+      work.state = has_turn and 'r' or 'h'
+      writes[#writes + 1] = function()
+        redis.call('HDEL', record, 'after:' .. sink)
+        write_work(event.id, sink, work)
+        if write then
+          write()
+        else
+          later('ZADD', ':due:' .. sink, int(now), event.id)
+        end
+        released()
+      end
+    end
+  end
+end
+
 -- Makes the dead work of a dead event ready at `due`; false if it has none. Its cause was read before.
 local function revive(event, cause, due)
   -- The event may have died in this very script.
@@ -278,8 +399,17 @@ local function revive(event, cause, due)
   local revived = false
   for sink, work in pairs(event.work) do
     if work.state == 'd' then
-      write_work(event.id, sink, { state = 'r', token = '0', attempts = 0, lapses = 0, cause = work.cause })
-      later('ZADD', ':due:' .. sink, int(due), event.id)
+      local has_turn, write = true, nil
+      if event.entity then
+        has_turn, write = enter(event.id, event.entity, event.rank, sink, due)
+      end
+      local state = has_turn and 'r' or 'h'
+      write_work(event.id, sink, { state = state, token = '0', attempts = 0, lapses = 0, cause = work.cause })
+      if write then
+        write()
+      else
+        later('ZADD', ':due:' .. sink, int(due), event.id)
+      end
       revived = true
     end
   end

@@ -20,7 +20,36 @@ else
   ids = redis.call('ZRANGEBYLEX', index, from == '' and '-' or '(' .. from, '+', 'LIMIT', 0, limit)
 end
 
--- For an audit: the holders of its keys, the indexes that it is in, its leases, the size of its payload.
+-- For an audit: what is wrong with the places of an ordered event in its lines.
+local function line_problems(id, fields)
+  local named = {}
+  for i = 1, #fields, 2 do
+    named[fields[i]] = fields[i + 1]
+  end
+  local problems = {}
+  for name, text in pairs(named) do
+    local sink = string.sub(name, 1, 5) == 'work:' and string.sub(name, 6)
+    local work = sink and read_work(text)
+    local after = work and named['after:' .. sink]
+    if after and (work.state ~= 'h' or not named['work:' .. after]) then
+      problems[#problems + 1] = 'is held for a sink that is served'
+    elseif work and named.entity and named.rank then
+      local turn = redis.call('HGET', P .. ':turn:' .. sink, named.entity)
+      local held = redis.call('ZSCORE', line_of(sink, named.entity), named.rank .. id)
+      local is_held = work.state == 'h' and not after
+      if (held and true or false) ~= is_held or (turn == id) ~= (work.state == 'r' or work.state == 'l') then
+        problems[#problems + 1] = 'is not where it belongs in the line of its entity'
+      elseif is_held and not turn then
+        problems[#problems + 1] = 'is held, and nothing is there to wait for'
+      end
+    elseif work and work.state == 'h' and not after then
+      problems[#problems + 1] = 'is held, and nothing is there to wait for'
+    end
+  end
+  return problems
+end
+
+-- For an audit: the holders of its keys, the indexes that it is in, its leases, the size of its payload, its lines.
 local function surroundings(id, fields)
   local found = {}
   for i = 1, #fields, 2 do
@@ -37,7 +66,8 @@ local function surroundings(id, fields)
     end
   end
   local body = redis.call('EXISTS', P .. ':body:' .. id)
-  return { found, table.concat(places, ' '), tostring(redis.call('SISMEMBER', P .. ':leased', id)), tostring(body) }
+  local leased = tostring(redis.call('SISMEMBER', P .. ':leased', id))
+  return { found, table.concat(places, ' '), leased, tostring(body), line_problems(id, fields) }
 end
 
 local records = {}

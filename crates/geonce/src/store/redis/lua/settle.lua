@@ -11,6 +11,10 @@ end
 local keep_payload = ARGV[FIRST] == '1'
 local changed = 0
 
+local function released()
+  changed = 1
+end
+
 local function settle(place)
   local id, sink, token, fate = ARGV[place], ARGV[place + 1], ARGV[place + 2], ARGV[place + 3]
   local event = find(id)
@@ -29,8 +33,10 @@ local function settle(place)
     return '1'
   end
   local write
+  local writes = { leave(event, sink, released) }
   if fate == 'done' then
     event.work[sink] = nil
+    follow(event, sink, ARGV[place + 4], writes, released)
     write = resolve(event, ARGV[place + 4], keep_payload, ARGV[place + 6])
     redis.call('HDEL', P .. ':event:' .. id, 'work:' .. sink)
   else
@@ -40,6 +46,9 @@ local function settle(place)
   end
   later('ZREM', queue, id)
   unlease(event)
+  for _, write_more in ipairs(writes) do
+    write_more()
+  end
   write()
   return '1'
 end

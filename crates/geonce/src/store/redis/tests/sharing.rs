@@ -110,3 +110,9 @@ async fn a_tool_lists_and_replays_beside_the_gateway() {
     assert_eq!(tool.replay(Filter::default(), START).await, 1);
     assert!(tokio::time::timeout(Duration::from_secs(20), changed).await.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_an_entity_keep_their_order_at_two_gateways() {
+    let (url, _) = fresh(&Server::shared().url());
+    crate::store::conformance::race::run([open(&url, Time::Server), open(&url, Time::Server)]).await;
+}

@@ -3,7 +3,7 @@
 use super::{Time, fresh};
 use crate::clock::Timestamp;
 use crate::event::{Class, Outcome, State};
-use crate::store::conformance::{Bench, at, cause, key};
+use crate::store::conformance::{Bench, at, cause, key, order, routes};
 use crate::store::redis::Redis;
 use crate::store::{
     Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, NewEvent, Options, Record, ResultText,
@@ -47,11 +47,16 @@ impl Twins {
         let name = |chance: &mut Chance| format!("key {}", chance.below(20));
         let mut event = self.embedded.event(&name(&mut self.chance), now);
         let chance = &mut self.chance;
-        let sinks: Arc<[Arc<str>]> = match chance.below(8) {
-            0 => Arc::from([]),
-            1..=3 => SINKS.map(Arc::from).into(),
-            _ => Arc::from([Arc::from(SINKS[1])]),
-        };
+        let sinks = routes(match chance.below(8) {
+            0 => &[],
+            1..=2 => &SINKS,
+            3 => &["log<map", "map"],
+            4 => &["log", "map<log"],
+            _ => &SINKS[1..],
+        });
+        if chance.one_in(2) {
+            event.order = Some(order(&format!("entity {}", chance.below(4)), chance.below(4)));
+        }
         event.admission = match chance.below(10) {
             0 => Admission::Dead(cause(Class::Schema), sinks),
             _ => Admission::Deliver(sinks),
