@@ -32,7 +32,7 @@ test-python: $(PYTHON) release
 	$(PYTHON) tests/python/check_workload.py $(BINARY) --reference $(REFERENCE)
 	$(PYTHON) tests/python/check_gpkg.py $(EXAMPLES)/write_gpkg
 
-# Kills, power cuts, full disks, races, poison, slow clients against the release build; about four minutes. The power cut and
+# Kills, power cuts, full disks, races, poison, slow clients against the release build; about seven minutes. The power cut and
 # the full disk mount small disks: they need root and loop devices, and fail where there are none. To leave those two out,
 # and know it: GEONCE_LEAVE_OUT_DISK_FAULTS=1 make faults. FAULTS="kill race" SEED=7 make faults runs some, otherwise.
 FAULTS ?=

@@ -1,5 +1,5 @@
 """R2: kill -9, twenty times, of one of two gateways that share PostgreSQL and write to PostGIS in the same database. What a
-killed gateway held is delivered by whoever is next, once."""
+killed gateway held is delivered by whoever is next, once. Then a rolling restart: each is asked to stop and started again."""
 
 import asyncio
 import pathlib
@@ -13,6 +13,7 @@ from law import Result, options, trial
 from services import Database, PostGis, Services, config, gateways
 
 KILLS = 20
+ROLLS = 2
 SENDERS = 24
 LIFE_SECONDS = (0.4, 1.2)
 RATE_MIN = 500
@@ -29,9 +30,14 @@ async def run(pair: list, traffic: Traffic, result: Result, seed: int) -> None:
         victim = rng.choice(pair)
         await asyncio.to_thread(victim.kill)
         await asyncio.to_thread(victim.start)
+    for gateway in pair * ROLLS:
+        await asyncio.sleep(rng.uniform(*LIFE_SECONDS))
+        code = await asyncio.to_thread(gateway.stop)
+        result.require(code == 0, f"{gateway.instance} was asked to stop and ended with {code}")
+        await asyncio.to_thread(gateway.start)
     rate = len(traffic.latencies) / (time.monotonic() - began)
     await traffic.finish(senders)
-    result.more = {"kills": KILLS, "rate": f"{rate:.0f}/s"}
+    result.more = {"kills": KILLS, "restarts": 2 * ROLLS, "rate": f"{rate:.0f}/s"}
     result.require(rate >= RATE_MIN, f"only {rate:.0f} events/s: too few to mean anything")
 
 
