@@ -322,10 +322,10 @@ fn cache_metrics(encoder: &mut DescriptorEncoder<'_>, counts: Counts, condition:
     }
     let help = "Round trips to the cache; each asks for all keys that wait";
     let mut rounds = encoder.encode_descriptor("geonce_cache_rounds", help, None, MetricType::Counter)?;
-    counter(&mut rounds, &[], counts.rounds)?;
+    rounds.encode_counter::<NoLabelSet, u64, f64>(&counts.rounds, None)?;
     let help = "How often the cache was given up for a while";
     let mut opened = encoder.encode_descriptor("geonce_cache_breaker_opened", help, None, MetricType::Counter)?;
-    counter(&mut opened, &[], counts.breaker_opened)?;
+    opened.encode_counter::<NoLabelSet, u64, f64>(&counts.breaker_opened, None)?;
     let help = "Whether the cache answers, and whether its filter knows what it holds";
     let mut state = encoder.encode_descriptor("geonce_cache_state", help, None, MetricType::Gauge)?;
     gauge(&mut state, &[("state", "reachable")], condition.reachable.into())?;

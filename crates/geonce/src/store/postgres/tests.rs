@@ -120,7 +120,7 @@ fn what_is_no_store_of_this_release_is_refused() {
         (error.kind(), error.to_string())
     };
     let (kind, text) = refused(&url, Access::Tool);
-    assert_eq!(kind, Kind::Unavailable, "a tool makes no tables: {text}");
+    assert_eq!(kind, Kind::Missing, "a tool makes no tables: {text}");
     assert!(text.contains("there is none"), "{text}");
     let (kind, text) = refused(&format!("{url}?schema=public"), Access::Gateway);
     assert_eq!(kind, Kind::Incompatible, "others have tables there: {text}");
