@@ -139,7 +139,7 @@ async fn another_result_than_was_given_is_noticed() {
         let filter = Filter { id: Some(own.id), ..Filter::default() };
         let request = crate::store::ListRequest { filter, before: None, limit: 1, payloads: false };
         assert_eq!(store.list(request).await.err().map(|error| error.kind()), Some(Kind::Corrupt), "{other}");
-        assert_eq!(store.audit().await.unwrap().len(), 1, "{other}");
+        assert!(!store.audit().await.unwrap().is_empty(), "{other}");
     }
 }
 
