@@ -174,13 +174,12 @@ impl Worker<'_> {
         if !batch.is_empty() {
             let written = self.write(&writing, batch).await;
             for (leased, Delivered { written, settled }) in writing.into_iter().zip(written) {
-                match settle_at_once(&written).filter(|_| settled) {
-                    Some(end) => self.delivery.observer.attempt(&self.destination.name, word(&end)),
-                    None => {
-                        let end = self.judge(&leased, written).await;
-                        settlements.push(Settlement { lease: leased.lease, end });
-                    }
+                if let Some(end) = settle_at_once(&written).filter(|_| settled) {
+                    self.delivery.observer.attempt(&self.destination.name, word(&end));
+                    continue;
                 }
+                let end = self.judge(&leased, written).await;
+                settlements.push(Settlement { lease: leased.lease, end });
             }
         }
         self.settle(settlements).await;
