@@ -14,7 +14,7 @@ use geonce::sink::conformance::Maker;
 use geonce::sink::{self, Outgoing, Written};
 use geonce::store::{
     self, Access, Admission, End, Filter, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, ResultText,
-    Settled, Settlement, Store, Verdict,
+    Route, Settled, Settlement, Store, Verdict,
 };
 use geonce_key::{Fingerprint, Form};
 use geonce_services::{Postgres, Redis};
@@ -71,8 +71,9 @@ impl Gateways {
             content: *key(name).digest(),
             form: Form::Json,
             crs: None,
+            order: None,
             payload: Bytes::from(format!("{{\"name\":\"{name}\"}}")),
-            admission: Admission::Deliver(Arc::from([Arc::from("map")])),
+            admission: Admission::Deliver([Route::to("map")].into()),
         }
     }
 

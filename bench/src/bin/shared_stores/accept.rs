@@ -1,4 +1,4 @@
-//! Accepting into PostgreSQL, beside raw upserts: the same events, connections and group commit, one table with one index.
+//! Accepting into `PostgreSQL`, beside raw upserts: the same events, connections and group commit, one table with one index.
 
 use crate::{Done, Failure, Meter, SETTINGS, Size, Turn, postmaster, print, ratio};
 use bytes::Bytes;

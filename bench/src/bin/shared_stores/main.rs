@@ -1,6 +1,6 @@
 //! Stores and sinks on servers, each beside what the server can do without us, in one run:
 //!
-//! * `accept`: the PostgreSQL store beside raw batched upserts of the same events, at several batch sizes;
+//! * `accept`: the `PostgreSQL` store beside raw batched upserts of the same events, at several batch sizes;
 //! * `redis`: the Redis store beside `redis-benchmark SET … NX EX` at the same pipelining;
 //! * `postgis`: events from the store into a PostGIS layer, settled, beside COPY of the same rows;
 //! * `gateways`: CPU for each event with one gateway and with two.
@@ -94,10 +94,11 @@ fn tree_seconds(parent: u32) -> f64 {
     for id in processes.filter_map(|entry| entry.file_name().into_string().ok()) {
         let Some(text) = id.parse::<u32>().ok().and_then(|_| stat(&id)) else { continue };
         let after = text.rsplit_once(')').map_or("", |(_, after)| after);
-        let fields: Vec<f64> = after.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
-        let is_parent = id == parent.to_string();
-        if fields.len() > 15 && (is_parent || fields[1] == f64::from(parent)) {
-            ticks += fields[11..if is_parent { 15 } else { 13 }].iter().sum::<f64>();
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        let (number, is_parent) = (parent.to_string(), id == parent.to_string());
+        if fields.len() > 15 && (is_parent || fields[1] == number) {
+            let times = &fields[11..if is_parent { 15 } else { 13 }];
+            ticks += times.iter().filter_map(|field| field.parse::<f64>().ok()).sum::<f64>();
         }
     }
     ticks / TICKS_PER_SECOND

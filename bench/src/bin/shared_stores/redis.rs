@@ -21,7 +21,7 @@ pub(crate) fn compare(size: Size) -> Done<()> {
     let maker = Arc::new(Maker::new());
     println!("Redis: accepting, appendfsync always");
     for shape in SHAPES {
-        let (mut ours, mut theirs, mut events) = (Vec::new(), Vec::new(), size.events);
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..size.rounds {
             let accept = by(&store);
             let accept = move |batch| {
@@ -30,8 +30,7 @@ pub(crate) fn compare(size: Size) -> Done<()> {
             };
             let our = runtime.block_on(turn(process, size.seconds, shape, &maker, accept))?;
             ours.push(our);
-            theirs.push(set(&server, shape, events)?);
-            events = size.events;
+            theirs.push(set(&server, shape, size.events)?);
         }
         print(&format!("  {} × {}: redis-benchmark SET NX EX", shape.0, shape.1), &theirs);
         print(&format!("  {} × {}: store", shape.0, shape.1), &ours);

@@ -178,18 +178,15 @@ impl Worker<'_> {
         if !batch.is_empty() {
             let written = self.write(&writing, batch).await;
             for (leased, Delivered { written, settled }) in writing.into_iter().zip(written) {
-                match self.settle_at_once(&written).filter(|_| settled) {
-                    Some(end) => {
-                        self.delivery.observer.attempt(&self.destination.name, word(&end));
-                        if let End::Done(outcome, _) = end {
-                            self.delivery.store.heard(leased.lease.event, outcome);
-                        }
+                if let Some(end) = self.settle_at_once(&written).filter(|_| settled) {
+                    self.delivery.observer.attempt(&self.destination.name, word(&end));
+                    if let End::Done(outcome, _) = end {
+                        self.delivery.store.heard(leased.lease.event, outcome);
                     }
-                    None => {
-                        let end = self.judge(&leased, written).await;
-                        settlements.push(Settlement { lease: leased.lease, end });
-                    }
+                    continue;
                 }
+                let end = self.judge(&leased, written).await;
+                settlements.push(Settlement { lease: leased.lease, end });
             }
         }
         self.settle(settlements).await;

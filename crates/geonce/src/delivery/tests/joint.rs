@@ -121,6 +121,9 @@ impl Gateway {
     }
 }
 
+/// How an address is changed to reach the same database another way.
+type Reach<'a> = &'a dyn Fn(&str) -> String;
+
 fn name(url: &str) -> &str {
     url.rsplit('/').next().unwrap()
 }
@@ -156,7 +159,6 @@ async fn a_row_and_its_settlement_are_committed_together_however_the_two_are_rea
     let server = Postgres::shared();
     let pooler = Pgbouncer::start(server);
     let proxy = Proxy::start(server.port());
-    type Reach<'a> = &'a dyn Fn(&str) -> String;
     let (direct, pooled, proxied): (Reach<'_>, Reach<'_>, Reach<'_>) =
         (&str::to_owned, &|url| pooler.url(url), &|url| through(&proxy, url));
     for (number, (store, sink)) in

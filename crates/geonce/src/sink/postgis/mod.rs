@@ -184,14 +184,13 @@ impl PostGis {
                     self.know(None);
                     continue;
                 }
-                Err(Failure::Writing(trouble)) => trouble,
                 Err(Failure::Settling(trouble)) if !trouble.is_worth_another_try() => {
                     if let Some(settling) = settling.take() {
                         self.cannot_settle(&settling.joint, trouble);
                     }
                     continue;
                 }
-                Err(Failure::Settling(trouble)) => trouble,
+                Err(Failure::Writing(trouble) | Failure::Settling(trouble)) => trouble,
             };
             tries.again(trouble).await?;
         }
