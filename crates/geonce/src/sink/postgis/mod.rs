@@ -177,21 +177,22 @@ impl PostGis {
             let good = batch.iter().zip(&causes).filter(|(_, cause)| cause.is_none());
             let layer = self.layer(good.map(|(outgoing, _)| &outgoing.feature)).await?;
             let prepared = Prepared::new(&self.settings, layer, &batch, &causes);
-            let trouble = match self.write_once(&prepared, again, settling.as_ref(), tries.may_have_happened()).await {
-                Ok(delivered) => return Ok(delivered),
-                Err(Failure::Writing(trouble)) if !again && matches!(refusal::judge(&trouble), Refusal::Layer) => {
-                    again = true;
-                    self.know(None);
-                    continue;
-                }
-                Err(Failure::Settling(trouble)) if !trouble.is_worth_another_try() => {
-                    if let Some(settling) = settling.take() {
-                        self.cannot_settle(&settling.joint, trouble);
+            let trouble =
+                match Box::pin(self.write_once(&prepared, again, settling.as_ref(), tries.may_have_happened())).await {
+                    Ok(delivered) => return Ok(delivered),
+                    Err(Failure::Writing(trouble)) if !again && matches!(refusal::judge(&trouble), Refusal::Layer) => {
+                        again = true;
+                        self.know(None);
+                        continue;
                     }
-                    continue;
-                }
-                Err(Failure::Writing(trouble) | Failure::Settling(trouble)) => trouble,
-            };
+                    Err(Failure::Settling(trouble)) if !trouble.is_worth_another_try() => {
+                        if let Some(settling) = settling.take() {
+                            self.cannot_settle(&settling.joint, trouble);
+                        }
+                        continue;
+                    }
+                    Err(Failure::Writing(trouble) | Failure::Settling(trouble)) => trouble,
+                };
             tries.again(trouble).await?;
         }
     }
