@@ -4,7 +4,7 @@ use crate::{Done, Failure, Meter, SETTINGS, Size, Turn, postmaster, print, ratio
 use bytes::Bytes;
 use geonce::clock::{Clock, Stopwatch, SystemClock};
 use geonce::event::Ids;
-use geonce::store::{self, Access, Admission, NewEvent, Options, Store, Verdict};
+use geonce::store::{self, Access, Admission, NewEvent, Options, Route, Store, Verdict};
 use geonce_bench::measure::{Latencies, count};
 use geonce_bench::points;
 use geonce_key::{Fingerprint, Form};
@@ -36,12 +36,12 @@ pub(crate) struct Maker {
     ids: Ids,
     next: AtomicU64,
     source: Arc<str>,
-    sinks: Arc<[Arc<str>]>,
+    routes: Arc<[Route]>,
 }
 
 impl Maker {
     pub(crate) fn new() -> Maker {
-        Maker { ids: Ids::new(), next: AtomicU64::new(0), source: "fleet".into(), sinks: Arc::from([Arc::from("map")]) }
+        Maker { ids: Ids::new(), next: AtomicU64::new(0), source: "fleet".into(), routes: [Route::to("map")].into() }
     }
 
     pub(crate) fn batch(&self, size: u64) -> Vec<NewEvent> {
@@ -62,8 +62,9 @@ impl Maker {
             content: digest,
             form: Form::Json,
             crs: None,
+            order: None,
             payload: Bytes::from(payload),
-            admission: Admission::Deliver(Arc::clone(&self.sinks)),
+            admission: Admission::Deliver(Arc::clone(&self.routes)),
         }
     }
 }

@@ -14,6 +14,8 @@ mod result;
 pub mod spill;
 mod verdict;
 
+#[cfg(test)]
+pub(crate) use self::embedded::BACK_TO_THE_FIRST;
 pub use self::postgres::Joint;
 #[cfg(test)]
 pub(crate) use self::postgres::{open_given, tests::answer_alike};

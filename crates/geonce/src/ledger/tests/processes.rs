@@ -4,6 +4,7 @@ use super::{Backend, Begun, LONG, key, ledger, open, result, sound, started, tas
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Kind};
 use crate::event::State;
+use crate::store::BACK_TO_THE_FIRST;
 use crate::store::conformance::{APPLIED, Bench};
 use crate::store::{Access, Options, Settled, Verdict};
 use std::path::Path;
@@ -123,11 +124,9 @@ async fn runners_work_beside_a_gateway_and_leave_events_to_it() {
     sound(&gateway).await;
 }
 
-/// What the release before had: neither results nor runs.
+/// What the first schema had: neither results nor runs.
 fn downgrade(file: &Path) {
-    let connection = rusqlite::Connection::open(file).unwrap();
-    let undo = "DROP TABLE run; DROP TABLE result; ALTER TABLE event DROP COLUMN result; PRAGMA user_version = 1;";
-    connection.execute_batch(undo).unwrap();
+    rusqlite::Connection::open(file).unwrap().execute_batch(BACK_TO_THE_FIRST).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,6 +25,8 @@ use self::failure::Attempt;
 use self::group::{Group, Known};
 use self::read::Reader;
 use self::row::HELD;
+#[cfg(test)]
+pub(crate) use self::schema::BACK_TO_THE_FIRST;
 use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
 use self::writer::{Message, Request, Slice, WAITING_MAX, Waiting, Writer};

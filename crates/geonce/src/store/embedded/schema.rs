@@ -53,6 +53,15 @@ INSERT INTO meta VALUES ('token', 0);
 /// What makes each later schema of the one before, in any store. Rows that are there stay as they are.
 const UPGRADES: [&str; 2] = [RESULTS, HELD_WORK];
 
+/// Makes the first schema of this one again.
+#[cfg(test)]
+pub(crate) const BACK_TO_THE_FIRST: &str = "
+DROP INDEX follower; DROP INDEX turn; DROP INDEX line;
+ALTER TABLE work DROP COLUMN after; ALTER TABLE work DROP COLUMN entity; ALTER TABLE work DROP COLUMN rank;
+DROP TABLE run; DROP TABLE result; ALTER TABLE event DROP COLUMN result;
+PRAGMA user_version = 1;
+";
+
 /// What an event became, and the keys of runs.
 const RESULTS: &str = "
 ALTER TABLE event ADD COLUMN result;

@@ -4,7 +4,7 @@ use super::{TINY, bench, copy_files, gateway, knows, open};
 use crate::error::Kind;
 use crate::event::{Class, State};
 use crate::store::conformance::{APPLIED, START, at, cause};
-use crate::store::embedded::schema::SCHEMA_VERSION;
+use crate::store::embedded::schema::{BACK_TO_THE_FIRST, SCHEMA_VERSION};
 use crate::store::embedded::{Embedded, Tuning, beside};
 use crate::store::{Access, End, Filter, Options, Settled, Store, Verdict};
 use bytes::Bytes;
@@ -200,9 +200,7 @@ async fn an_older_store_is_brought_up_to_date_by_a_gateway() {
     drop(store);
     // As the first schema was.
     let connection = rusqlite::Connection::open(&file).unwrap();
-    let first = "DROP INDEX follower; DROP INDEX turn; DROP INDEX line; ALTER TABLE work DROP COLUMN after; \
-                 ALTER TABLE work DROP COLUMN entity; ALTER TABLE work DROP COLUMN rank; PRAGMA user_version = 1;";
-    connection.execute_batch(first).unwrap();
+    connection.execute_batch(BACK_TO_THE_FIRST).unwrap();
     drop(connection);
     let tool = Embedded::open(Some(&file), &Options::default(), Access::Tool, Tuning::default()).err().unwrap();
     assert_eq!(tool.kind(), Kind::Incompatible);
