@@ -2,7 +2,7 @@
 //!
 //! Workers have a thread of their own: decoding a large batch must not hold up an acknowledgement.
 
-use crate::config::{Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
+use crate::config::{OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Parts, Route, logs};
@@ -128,8 +128,12 @@ fn open_store(settings: &Settings, runtime: &Runtime, clock: &Arc<dyn Clock>) ->
     let StoreSettings { url, options, spill_bytes_max, .. } = settings.store.clone();
     let data = settings.data.clone();
     let file = data.join(JOURNAL);
-    let sources: HashSet<Arc<str>> =
-        settings.sources.iter().filter(|(_, source)| source.spills).map(|(name, _)| Arc::from(name.as_str())).collect();
+    let sources: HashSet<Arc<str>> = settings
+        .sources
+        .iter()
+        .filter(|(_, source)| source.on_store_down == OnStoreDown::Spill)
+        .map(|(name, _)| Arc::from(name.as_str()))
+        .collect();
     let open = move || store::open(&url, &options, Access::Gateway, &data);
     if sources.is_empty() && !file.exists() {
         return Ok(open()?);

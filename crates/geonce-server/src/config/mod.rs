@@ -35,7 +35,7 @@ pub(crate) use human::Span;
 pub(crate) use layers::Environment;
 pub(crate) use limits::{LimitsSettings, LogFormat, LogSettings};
 pub(crate) use sink::SinkSettings;
-pub(crate) use source::SourceSettings;
+pub(crate) use source::{OnStoreDown, SourceSettings};
 pub(crate) use store::StoreSettings;
 use url::Url;
 pub(crate) use verify::VerifySettings;

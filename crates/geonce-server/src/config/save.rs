@@ -1,7 +1,7 @@
 //! What is in force, as a `geonce.toml` that says the same when it is read again. Secrets are never written.
 
 use super::human::{Size, Span};
-use super::source::ARRIVAL;
+use super::source::{ARRIVAL, OnStoreDown};
 use super::store::ACCEPT_LOSS;
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
 use super::{CacheSettings, HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
@@ -163,7 +163,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
         ("ack_within", span(source.ack_within)),
         ("body_max", size(source.body_bytes_max)),
         ("cache", source.cache.into()),
-        ("on_store_down", text(if source.spills { "spill" } else { "refuse" })),
+        ("on_store_down", text(if source.on_store_down == OnStoreDown::Spill { "spill" } else { "refuse" })),
     ]);
     all.extend(source.redelivery.map(|redelivery| ("redelivery", span(redelivery))));
     all.extend(source.previous.as_deref().map(|previous| ("previous", path(previous))));

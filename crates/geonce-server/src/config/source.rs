@@ -20,6 +20,15 @@ const BODY_BYTES_MAX: u64 = 1 << 30;
 /// The largest file with a JSON Schema.
 const SCHEMA_BYTES_MAX: u64 = 4 << 20;
 
+/// What becomes of events while the store is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnStoreDown {
+    /// Senders are told to come back.
+    Refuse,
+    /// They are kept in a journal.
+    Spill,
+}
+
 /// A source as it is configured.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceSettings {
@@ -38,8 +47,7 @@ pub(crate) struct SourceSettings {
     /// The HTTP status of a fresh event.
     pub(crate) fresh_status: u16,
     pub(crate) ack_within: Duration,
-    /// Whether events are kept in a journal while the store is down; else senders are told to come back.
-    pub(crate) spills: bool,
+    pub(crate) on_store_down: OnStoreDown,
     pub(crate) body_bytes_max: usize,
     /// Whether the cache is asked for its events.
     pub(crate) cache: bool,
@@ -81,7 +89,10 @@ impl Reading<'_> {
         if !(1..=BODY_BYTES_MAX).contains(&body) {
             return Err(self.refuse(&at("body_max"), &format!("a body has 1 to {BODY_BYTES_MAX} bytes")));
         }
-        let spills = source.on_store_down == Some(StoreDownWord::Spill);
+        let on_store_down = match source.on_store_down {
+            Some(StoreDownWord::Spill) => OnStoreDown::Spill,
+            Some(StoreDownWord::Refuse) | None => OnStoreDown::Refuse,
+        };
         let redelivery = source.redelivery.map(|span| span.0);
         let cache = source.cache.unwrap_or(true);
         let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;
@@ -99,7 +110,7 @@ impl Reading<'_> {
             sinks,
             fresh_status,
             ack_within,
-            spills,
+            on_store_down,
             body_bytes_max: usize::try_from(body).unwrap_or(usize::MAX),
             cache,
             redelivery,

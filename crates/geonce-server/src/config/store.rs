@@ -2,7 +2,7 @@
 
 use super::human::{Size, Span};
 use super::url::Url;
-use super::{Overrides, Reading, Settings, file};
+use super::{OnStoreDown, Overrides, Reading, Settings, file};
 use crate::failure::Failure;
 use geonce::delivery::LEASE;
 use geonce::store;
@@ -99,7 +99,7 @@ impl Reading<'_> {
 
     /// A journal stands in for a server, not for a file beside it.
     pub(super) fn spilling(&self, settings: &Settings) -> Result<(), Failure> {
-        let spilling = settings.sources.iter().find(|(_, source)| source.spills);
+        let spilling = settings.sources.iter().find(|(_, source)| source.on_store_down == OnStoreDown::Spill);
         match spilling {
             Some((name, _)) if settings.store.is_embedded() => Err(self
                 .refuse(

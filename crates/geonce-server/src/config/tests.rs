@@ -302,7 +302,7 @@ fn a_shared_store_may_have_a_journal_and_a_sentence_that_accepts_loss() {
     let text = |store: &str| format!("[store]\n{store}\n{}", source("on_store_down = \"spill\""));
     let url = "url = \"postgresql://me:word@host/gis?schema=events\"";
     let settings = load(&text(&format!("{url}\nspill_max = \"2MB\"")), &[]).unwrap();
-    assert!(settings.sources["a"].spills);
+    assert_eq!(settings.sources["a"].on_store_down, OnStoreDown::Spill);
     assert_eq!((settings.store.spill_bytes_max, settings.store.options.accept_loss), (2_000_000, false));
     let saved = settings.to_toml();
     assert!(saved.contains("me:(hidden)@host") && saved.contains("on_store_down = \"spill\""), "{saved}");
