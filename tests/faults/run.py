@@ -26,6 +26,7 @@ GROUPS = [
     ["kill_shared"],
     ["commit"],
     ["race_shared"],
+    ["cache"],
     ["freeze", "journal", "network", "redis_store"],
 ]
 TESTS = [name for group in GROUPS for name in group]
