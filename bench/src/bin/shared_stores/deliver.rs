@@ -86,7 +86,8 @@ impl Gateway {
 
     async fn all_served(&self) -> Done<()> {
         while self.store.next_due("written".into()).await?.is_some() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            // Looking costs the server something too.
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::sink::Proof;
 use crate::sink::version::Held;
 use bytes::BytesMut;
 use geonce_key::Version;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
@@ -233,15 +233,21 @@ impl Guard {
     }
 
     /// Locks entities until the end of the transaction, making room for those that are not there. They must be sorted
-    /// and different. The update never happens, but the row it would change is locked.
-    pub(super) async fn lock(&self, session: &Session, layer: i32, entities: &[[u8; 32]]) -> Answer<()> {
+    /// and different. The update never happens, but the row it would change is locked. Also: those for which room was made.
+    pub(super) async fn lock(
+        &self,
+        session: &Session,
+        layer: i32,
+        entities: &BTreeSet<[u8; 32]>,
+    ) -> Answer<BTreeSet<[u8; 32]>> {
         let table = self.table("geonce_entity");
         let sql = format!(
             "INSERT INTO {table} AS held (layer, entity) SELECT $1, entity FROM unnest($2) AS entity
-             ON CONFLICT (layer, entity) DO UPDATE SET deleted = held.deleted WHERE false"
+             ON CONFLICT (layer, entity) DO UPDATE SET deleted = held.deleted WHERE false RETURNING entity"
         );
         let entities: Vec<&[u8]> = entities.iter().map(|entity| &entity[..]).collect();
-        session.execute(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await.map(drop)
+        let rows = session.query(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await?;
+        rows.iter().map(|row| bytes(row, 0)).collect()
     }
 
     /// Takes away the room that was made for these entities, if it was not used.
@@ -269,6 +275,9 @@ impl Guard {
         layer: i32,
         entities: &[[u8; 32]],
     ) -> Answer<HashMap<[u8; 32], Held>> {
+        if entities.is_empty() {
+            return Ok(HashMap::new());
+        }
         let sql = format!(
             "SELECT entity, version, key, content, fid FROM {} WHERE layer = $1 AND entity = ANY($2) AND version IS NOT NULL",
             self.table("geonce_entity")

@@ -64,7 +64,7 @@ pub(super) async fn batch(
     let mut before = "SET CONSTRAINTS ALL IMMEDIATE";
     while let Some(part) = parts.pop() {
         session.batch(&format!("{before}; SAVEPOINT geonce_part")).await?;
-        let trouble = match writer.write(&part, hopeful).await {
+        let trouble = match writer.write(&part, hopeful, &unused).await {
             Ok((written, used)) => {
                 before = "RELEASE geonce_part";
                 attempted |= !written.is_empty();
@@ -159,7 +159,7 @@ impl<'a> Writer<'a> {
         parts
     }
 
-    /// Locks the entities of the batch, all at once and in order.
+    /// Locks the entities of the batch, all at once and in order; those that the layer holds nothing of.
     async fn lock(&self) -> Answer<BTreeSet<[u8; 32]>> {
         if self.settings.mode == Mode::Append {
             return Ok(BTreeSet::new());
@@ -167,16 +167,20 @@ impl<'a> Writer<'a> {
         let with_rows = self.prepared.events.iter().filter(|(_, row)| row.is_ok());
         let entities: BTreeSet<[u8; 32]> =
             with_rows.filter_map(|(outgoing, _)| outgoing.entity.as_ref()).map(|entity| *entity.digest()).collect();
-        if !entities.is_empty() {
-            let sorted: Vec<[u8; 32]> = entities.iter().copied().collect();
-            self.guard.lock(self.session, self.layer.id, &sorted).await?;
+        if entities.is_empty() {
+            return Ok(entities);
         }
-        Ok(entities)
+        self.guard.lock(self.session, self.layer.id, &entities).await
     }
 
     /// Writes a part whole; also the entities that the layer holds something of by now. With `hopeful`, it fails where one
-    /// of its keys is known.
-    async fn write(&self, part: &[usize], hopeful: bool) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
+    /// of its keys is known. The layer holds nothing of the entities in `unused`.
+    async fn write(
+        &self,
+        part: &[usize],
+        hopeful: bool,
+        unused: &BTreeSet<[u8; 32]>,
+    ) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
         match self.settings.mode {
             Mode::Append => {
                 if hopeful {
@@ -187,7 +191,7 @@ impl<'a> Writer<'a> {
                 let applied = |&index: &usize| (index, Written::Done(Outcome::Applied));
                 Ok((part.iter().map(applied).collect(), Vec::new()))
             }
-            Mode::Upsert { arrival } => self.upsert(part, arrival, hopeful).await,
+            Mode::Upsert { arrival } => self.upsert(part, arrival, hopeful, unused).await,
         }
     }
 
@@ -268,10 +272,11 @@ impl<'a> Writer<'a> {
         part: &[usize],
         arrival: bool,
         hopeful: bool,
+        unused: &BTreeSet<[u8; 32]>,
     ) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
         let entities: BTreeSet<[u8; 32]> =
             part.iter().filter_map(|&index| self.event(index).entity.as_ref()).map(|entity| *entity.digest()).collect();
-        let entities: Vec<[u8; 32]> = entities.into_iter().collect();
+        let entities: Vec<[u8; 32]> = entities.difference(unused).copied().collect();
         let held = self.guard.held(self.session, self.layer.id, &entities).await?;
         let mut used: Vec<[u8; 32]> = held.keys().copied().collect();
         let is_dead = |(_, written): &(usize, Written)| matches!(written, Written::Dead(_));

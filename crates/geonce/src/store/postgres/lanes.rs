@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 
 /// Transactions that record events at the same time: while one is being committed, the next is sent.
-const LANES: usize = 3;
+const LANES: usize = 2;
 /// Requests that may wait.
 const WAITING_MAX: usize = 4_096;
 /// A group takes no further request once it has so many events,

@@ -20,6 +20,8 @@ struct Due {
     attempts: u32,
     /// How often its lease has lapsed, this time included.
     lapses: u32,
+    /// Where its row is, until the transaction ends; empty where that does not matter any more.
+    place: String,
 }
 
 /// A lease that was given in a transaction whose commit may not have been answered.
@@ -60,12 +62,12 @@ pub(super) async fn lease(shared: &Shared, request: &LeaseRequest, now: Timestam
 async fn due(session: &Session, request: &LeaseRequest, now: Timestamp) -> Attempt<Vec<Due>> {
     let text = match request.event {
         None => {
-            "SELECT event, token, attempts, lapses, bytes FROM work WHERE sink = $1 AND due <= $2 \
+            "SELECT event, token, attempts, lapses, bytes, ctid::text FROM work WHERE sink = $1 AND due <= $2 \
              ORDER BY due, event LIMIT $3 FOR UPDATE SKIP LOCKED"
         }
         // Whoever asks for this one wants to know what becomes of it, so is not told that there is nothing meanwhile.
         Some(_) => {
-            "SELECT event, token, attempts, lapses, bytes FROM work WHERE sink = $1 AND due <= $2 AND event = $4 \
+            "SELECT event, token, attempts, lapses, bytes, ctid::text FROM work WHERE sink = $1 AND due <= $2 AND event = $4 \
              LIMIT $3 FOR UPDATE"
         }
     };
@@ -86,7 +88,8 @@ async fn due(session: &Session, request: &LeaseRequest, now: Timestamp) -> Attem
         if bytes > request.bytes_max && !found.is_empty() {
             break;
         }
-        found.push(Due { event: get(&row, 0)?, attempts: unsigned(get(&row, 2)?), lapses });
+        let (event, attempts, place) = (get(&row, 0)?, unsigned(get(&row, 2)?), get(&row, 5)?);
+        found.push(Due { event, attempts, lapses, place });
     }
     Ok(found)
 }
@@ -97,16 +100,17 @@ fn unsigned(number: i32) -> u32 {
 
 /// Marks work as leased, all with one token.
 async fn take(session: &Session, request: &LeaseRequest, due: &[Due], now: Timestamp) -> Attempt<Given> {
-    let events: Vec<Uuid> = due.iter().map(|work| work.event).collect();
-    let (sink, until) = (&*request.sink, now.plus(request.duration).millis().min(LATEST));
+    let places: Vec<&str> = due.iter().map(|work| work.place.as_str()).collect();
+    let until = now.plus(request.duration).millis().min(LATEST);
     let rows = session.query("SELECT nextval('token')", &[]).await?;
     let token: i64 = get(rows.first().ok_or_else(|| damaged("there is no token"))?, 0)?;
-    let sinks = vec![sink; events.len()];
-    let text = "UPDATE work w SET due = $3, token = $4, lapses = w.lapses + CASE WHEN w.token IS NULL THEN 0 ELSE 1 END \
-                FROM unnest($1::uuid[], $2::text[]) AS t(e, s) WHERE w.event = t.e AND w.sink = t.s";
-    let parameters: [Parameter<'_>; 4] =
-        [(&events, Type::UUID_ARRAY), (&sinks, Type::TEXT_ARRAY), (&until, Type::INT8), (&token, Type::INT8)];
-    session.execute(text, &parameters).await?;
+    // The rows are locked, so they are where they were found, and need not be looked for.
+    let text = "UPDATE work SET due = $2, token = $3, lapses = lapses + CASE WHEN token IS NULL THEN 0 ELSE 1 END \
+                WHERE ctid = ANY($1::text[]::tid[])";
+    let parameters: [Parameter<'_>; 3] = [(&places, Type::TEXT_ARRAY), (&until, Type::INT8), (&token, Type::INT8)];
+    if session.execute(text, &parameters).await? != places.len() as u64 {
+        return Err(damaged("work that is locked is not where it was"));
+    }
     Ok(Given { token, until })
 }
 
@@ -118,7 +122,10 @@ async fn recover(session: &Session, request: &LeaseRequest, earlier: &Given) -> 
         [(&sink, Type::TEXT), (&earlier.until, Type::INT8), (&earlier.token, Type::INT8)];
     let rows = session.query(text, &parameters).await?;
     rows.iter()
-        .map(|row| Ok(Due { event: get(row, 0)?, attempts: unsigned(get(row, 1)?), lapses: unsigned(get(row, 2)?) }))
+        .map(|row| {
+            let (attempts, lapses) = (unsigned(get(row, 1)?), unsigned(get(row, 2)?));
+            Ok(Due { event: get(row, 0)?, attempts, lapses, place: String::new() })
+        })
         .collect()
 }
 

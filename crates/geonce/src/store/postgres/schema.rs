@@ -21,7 +21,7 @@ use tokio_postgres::types::Type;
 const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work];
 
 /// Parts of the table of keys.
-const CLAIM_PARTS: usize = 16;
+const CLAIM_PARTS: usize = 4;
 /// Days for which payloads have a part of their own before they begin.
 const DAYS_AHEAD: i64 = 3;
 const DAY_MILLIS: i64 = 24 * 3_600_000;
