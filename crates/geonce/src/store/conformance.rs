@@ -30,12 +30,13 @@ use std::time::Duration;
 pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
     macro_rules! checks {
         ($($check:path),+ $(,)?) => {
-            $({
+            // Each in a box: all of them together would be one large future.
+            $(Box::pin(async {
                 let bench = Bench::new(make(Options::default()).await);
-                // All of them together would be one large future.
-                Box::pin($check(&bench)).await;
+                $check(&bench).await;
                 bench.finish(stringify!($check)).await;
-            })+
+            })
+            .await;)+
         };
     }
     checks![
