@@ -91,6 +91,7 @@ pub(super) async fn work_after_a_dead_sink_stays_held(bench: &Bench) {
     assert_eq!((record.state, record.cause), (State::Dead, Some(cause(Class::Schema))));
     assert_eq!(held(bench, id, "notify").await, Some(Held::Sink("map".into())));
     assert!(bench.lease("notify", 10, at(2)).await.is_empty());
+    assert_eq!(bench.store.status().await.unwrap().oldest_waiting, None, "a dead event does not wait");
     // An event that is dead from the start goes the same way, once it is replayed or comes again.
     let mut other = bench.event_for("b", &["map", "notify<map"], at(2));
     other.admission = Admission::Dead(cause(Class::Unavailable), routes(&["map", "notify<map"]));

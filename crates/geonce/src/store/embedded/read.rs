@@ -278,7 +278,8 @@ pub(super) fn status(connection: &Connection, place: &Place) -> Attempt<Status> 
 }
 
 fn oldest_waiting(connection: &Connection) -> Attempt<Option<Timestamp>> {
-    let mut statement = connection.prepare_cached("SELECT event FROM work WHERE due < ?1 ORDER BY event LIMIT 1")?;
+    let mut statement =
+        connection.prepare_cached("SELECT event FROM work WHERE due < ?1 AND after IS NULL ORDER BY event LIMIT 1")?;
     let mut rows = statement.query([NEVER])?;
     let Some(row) = rows.next()? else {
         return Ok(None);

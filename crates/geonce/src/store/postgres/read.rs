@@ -125,7 +125,8 @@ async fn read_status(session: &Session) -> Attempt<Status> {
     let leased: i64 = rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(0);
     let counters = counters(session).await?;
     let mut status = books::status(counters, u64::try_from(leased).unwrap_or(0)).map_err(damaged)?;
-    let text = "SELECT e.received FROM work w JOIN event e ON e.id = w.event WHERE w.due < $1 ORDER BY w.event LIMIT 1";
+    let text = "SELECT e.received FROM work w JOIN event e ON e.id = w.event WHERE w.due < $1 AND w.after IS NULL \
+                ORDER BY w.event LIMIT 1";
     let rows = session.query(text, &[(&NEVER, Type::INT8)]).await?;
     let oldest: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?;
     status.oldest_waiting = oldest.map(Timestamp::from_millis);
