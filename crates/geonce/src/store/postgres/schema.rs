@@ -1,6 +1,6 @@
 //! The tables, how they came to be, and whether the server keeps what it commits.
 //!
-//! Tables: `meta` (version, id of the store), `event` (slim record), `claim` (key to event, in 16 parts by hash), `body`
+//! Tables: `meta` (version, id of the store), `event` (slim record), `claim` (key to event, in parts by hash), `body`
 //! (payloads, in parts by day), `work` (what is left to do, by event and sink), `counter` (the books, in slots);
 //! sequences `token` (leases) and `slot`.
 
