@@ -10,15 +10,17 @@ JTS := $(if $(wildcard $(CORPORA)/jts),--corpora $(CORPORA))
 EXAMPLES := target/release/examples
 BINARY := target/release/geonce
 
-.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bless docs fuzz release
+.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bless docs fuzz release release-bench
 
 check:
 	cargo check --workspace --all-targets
 
 test: test-rust test-python faults
 
+# The benchmarks' programs have no tests of their own; clippy builds them.
 test-rust:
-	cargo test --workspace
+	cargo test --workspace --exclude geonce-bench
+	cargo test -p geonce-bench --lib
 
 # Independent readings of the specification, and other libraries as oracles, against the release build.
 test-python: $(PYTHON) release
@@ -41,6 +43,9 @@ faults: release
 	python3 tests/faults/run.py $(FAULTS) --binary $(BINARY) --seed $(SEED)
 
 release:
+	cargo build --release --workspace --exclude geonce-bench --bins --examples
+
+release-bench:
 	cargo build --release --workspace --bins --examples
 
 $(PYTHON): tests/python/requirements.txt
@@ -54,17 +59,17 @@ lint:
 	@if command -v cargo-deny >/dev/null; then cargo deny check licenses bans sources; \
 	else echo "cargo-deny is not installed: licences and bans were not checked"; fi
 
-bench: $(PYTHON) release
+bench: $(PYTHON) release-bench
 	$(PYTHON) bench/run.py
 
 # The gateway beside a bare server, FastAPI on Redis and raw SQLite; needs redis-server, about 25 minutes and 20 GB of disk.
-bench-gateway: $(VENV)/bench release
+bench-gateway: $(VENV)/bench release-bench
 	$(PYTHON) bench/gateway.py
 
 # Stores and sinks on servers beside what the servers can do alone; needs PostgreSQL with PostGIS and Redis, about five minutes.
 # PARTS="postgis gateways" make bench-shared runs some.
 PARTS ?=
-bench-shared: release
+bench-shared: release-bench
 	target/release/shared_stores $(PARTS)
 
 $(VENV)/bench: bench/requirements.txt $(PYTHON)

@@ -137,7 +137,8 @@ def hold(result: Result, gateways, traffic, dead_allowed: int = 0, layer=None) -
     result.lost = max(0, len(missing) - result.dead - waiting)
     result.dup = max(len(rows) - len({key for key, _, _ in rows}), len(ours) - len(numbers))
     strange = [row for row in ours if row[2] not in range(traffic.numbers)]
-    renamed = [row for row in ours if row[1] not in traffic.names.get(row[2], {row[1]})]
+    # A provisional answer may name a copy: the first was recorded where it could not be looked for, and its answer lost.
+    renamed = [row for row in ours if not traffic.provisional and row[1] not in traffic.names.get(row[2], {row[1]})]
     result.phantom = len(strange) + len(renamed)
     if rows:
         proofs = layer.proofs()

@@ -47,6 +47,10 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         .thread_name("receive")
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
+    // First of all: an address that is taken is found before anything is opened, and nobody takes it meanwhile.
+    let listener = runtime.block_on(TcpListener::bind(settings.listen)).map_err(|error| {
+        Failure::io(&format!("listening on {}", settings.listen), &error).hint("choose another address with --listen")
+    })?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = open_store(settings, &runtime, &clock)?;
     let cached = cached(settings, &store, &clock)?;
@@ -77,9 +81,6 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         observer: metrics,
         pressure,
     });
-    let listener = runtime.block_on(TcpListener::bind(settings.listen)).map_err(|error| {
-        Failure::io(&format!("listening on {}", settings.listen), &error).hint("choose another address with --listen")
-    })?;
     let (stop, stopped) = watch::channel(false);
     let workers = start_workers(delivery, destinations.clone(), stopped)?;
     tracing::info!(listen = %settings.listen, data = %settings.data.display(), "ready");
