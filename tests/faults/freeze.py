@@ -42,8 +42,7 @@ def main() -> int:
     result = Result("R10-freeze", given.seed)
     with tempfile.TemporaryDirectory() as name, Services(given.binary) as services:
         folder, database = pathlib.Path(name), Database(services)
-        file = config(folder, database.direct, database.direct)
-        file.write_text(file.read_text().replace('lease = "2s"', f'lease = "{LEASE_SECONDS:.0f}s"'))
+        file = config(folder, database.direct, database.direct, lease=f"{LEASE_SECONDS:.0f}s")
         pair = gateways(given.binary, folder, 2, file)
         traffic = Traffic([gateway.port for gateway in pair], given.seed)
         trial(result, pair, traffic, run(pair, traffic, result, given.seed), layer=PostGis(database))

@@ -81,11 +81,11 @@ class PostGis:
         return []
 
 
-def config(folder: pathlib.Path, store: str, sink: str, source: str = "", store_more: str = "", more: str = "") -> pathlib.Path:
+def config(folder: pathlib.Path, store: str, sink: str, source: str = "", lease: str = LEASE, more: str = "") -> pathlib.Path:
     """A gateway's configuration: one source, one layer."""
     file = folder / "geonce.toml"
     file.write_text(
-        f'[store]\nurl = "{store}"\nlease = "{LEASE}"\n{store_more}\n[source.default]\nallow_unsigned = true\n{source}\n'
+        f'[store]\nurl = "{store}"\nlease = "{lease}"\n[source.default]\nallow_unsigned = true\n{source}\n'
         f'[sink.features]\nurl = "{sink}"\n{more}\n'
     )
     return file

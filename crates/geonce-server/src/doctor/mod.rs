@@ -126,7 +126,7 @@ fn journal(place: &Place) -> Result<Option<Finding>, Failure> {
     let problems = tool.wait(tool.store.audit())?;
     tool.close()?;
     let sum = |part: fn(&Ledger) -> u64| status.ledgers.values().map(part).sum::<u64>();
-    let mut lines = vec![format!("{} events wait for the store", count(sum(|books| books.waiting)))];
+    let mut lines = vec![format!("waiting for the store: {}", count(sum(|books| books.waiting)))];
     let dead = sum(|books| books.dead);
     if dead > 0 {
         lines.push(format!("{} events could not be read back and are dead in the journal", count(dead)));

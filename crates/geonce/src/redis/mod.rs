@@ -365,3 +365,46 @@ mod tests {
         }
     }
 }
+
+/// A Redis that also speaks TLS, for tests of whatever connects to one.
+#[cfg(test)]
+pub(crate) mod encrypted {
+    use geonce_services::{Redis, free_port};
+    use std::os::unix::fs::PermissionsExt;
+
+    pub(crate) struct Encrypted {
+        pub(crate) server: Redis,
+        /// The port where it speaks TLS.
+        pub(crate) port: u16,
+        /// The file with the certificate to trust.
+        pub(crate) certificate: String,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Encrypted {
+        pub(crate) fn start() -> Encrypted {
+            let folder = tempfile::tempdir().unwrap();
+            let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+            let made = rcgen::generate_simple_self_signed(names).unwrap();
+            let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+            std::fs::write(&certificate, pem("CERTIFICATE", made.cert.der())).unwrap();
+            std::fs::write(&key, pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
+            // The server runs as another user.
+            for path in [folder.path(), &certificate, &key] {
+                std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+            }
+            let port = free_port();
+            let (number, certificate, key) =
+                (port.to_string(), certificate.display().to_string(), key.display().to_string());
+            let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+            let settings = [&["--tls-port", &number][..], &files, &["--tls-auth-clients", "no"]].concat();
+            let server = Redis::start(&settings);
+            Encrypted { server, port, certificate, _folder: folder }
+        }
+    }
+
+    fn pem(label: &str, bytes: &[u8]) -> String {
+        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
+        format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
+    }
+}

@@ -1,9 +1,10 @@
 //! Where Redis is: beside two gateways, under Sentinels, as a Cluster, behind encryption and a password.
 
 use super::{Rig, duplicate, embedded, now, settings, until};
+use crate::redis::encrypted::Encrypted;
 use crate::store::conformance::law;
 use crate::store::{self, Access, Options, Verdict};
-use geonce_services::{Cluster, Postgres, Redis as Server, Sentinels, free_port};
+use geonce_services::{Cluster, Postgres, Redis as Server, Sentinels};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -107,34 +108,10 @@ async fn with_sentinels_the_new_primary_is_found() {
     drop(first);
 }
 
-fn pem(label: &str, bytes: &[u8]) -> String {
-    let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
-    format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_encrypted_and_authenticated_where_asked() {
-    let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    std::fs::write(&certificate, pem("CERTIFICATE", made.cert.der())).unwrap();
-    std::fs::write(&key, pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
-    // The server runs as another user.
-    for path in [folder.path(), &certificate, &key] {
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    }
-    let port = free_port().to_string();
-    let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
-    let server = Server::start(&[
-        "--tls-port",
-        &port,
-        "--tls-cert-file",
-        &certificate,
-        "--tls-key-file",
-        &key,
-        "--tls-auth-clients",
-        "no",
-    ]);
+    let encrypted = Encrypted::start();
+    let (server, port, certificate) = (&encrypted.server, encrypted.port, &encrypted.certificate);
     // Exactly the rights that the documentation asks for.
     let rights = [
         "~{t*.cache.*",

@@ -2,6 +2,7 @@
 
 use super::{bench, fresh, sound};
 use crate::error::{Error, Kind};
+use crate::redis::encrypted::Encrypted;
 use crate::store::conformance::START;
 use crate::store::{Access, Options, Store, open};
 use geonce_services::{Cluster, Redis as Server, free_port};
@@ -108,27 +109,10 @@ fn an_address_where_nothing_is_says_so() {
     assert!(error.hint_text().is_some());
 }
 
-fn pem(label: &str, bytes: &[u8]) -> String {
-    let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
-    format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_encrypted_where_asked_and_certificates_checked() {
-    let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    std::fs::write(&certificate, pem("CERTIFICATE", made.cert.der())).unwrap();
-    std::fs::write(&key, pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
-    // The server runs as another user.
-    for path in [folder.path(), &certificate, &key] {
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    }
-    let port = free_port().to_string();
-    let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
-    let settings =
-        ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-auth-clients", "no"];
-    let _server = Server::start(&settings);
+    let encrypted = Encrypted::start();
+    let (port, certificate) = (encrypted.port, &encrypted.certificate);
     let url = format!("rediss://localhost:{port}?prefix=tls");
     let bench = bench(&format!("{url}&ca={certificate}"));
     bench.fill(&["a"], START).await;
