@@ -11,6 +11,7 @@ pub mod error;
 pub mod event;
 pub mod intake;
 pub mod ledger;
+pub mod load;
 mod postgres;
 mod redis;
 pub mod retry;

@@ -1,0 +1,3 @@
+//! Loads files into layers, each once: reads, keys and writes beside each other, all or nothing for whoever reads the layer.
+
+pub mod target;
