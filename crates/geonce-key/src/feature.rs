@@ -92,10 +92,9 @@ impl Reader {
             if self.keyer.policy().close_rings {
                 *shape = closed(shape);
             }
-            if self.keyer.policy().dimensions == Dimensions::Two {
-                shape.has_z = false;
-                shape.positions.iter_mut().for_each(|position| position[2] = 0.0);
-            }
+        }
+        if self.keyer.policy().dimensions == Dimensions::Two {
+            feature.flatten();
         }
         Ok(feature)
     }
@@ -205,6 +204,14 @@ fn closed(shape: &Shape<f64>) -> Shape<f64> {
 }
 
 impl Feature {
+    /// Drops the third numbers.
+    pub fn flatten(&mut self) {
+        if let Some(shape) = &mut self.geometry {
+            shape.has_z = false;
+            shape.positions.iter_mut().for_each(|position| position[2] = 0.0);
+        }
+    }
+
     /// Brings the geometry into another coordinate system, through WGS 84. Operations known to be approximate are
     /// taken where `approximate` accepts them.
     pub fn place(&mut self, code: u32, approximate: bool) -> Result<()> {

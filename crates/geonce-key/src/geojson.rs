@@ -3,6 +3,10 @@
 //! Structure only: nesting, member types, counts of numbers. What numbers become is the [`Ordinates`]' affair;
 //! closed rings and bounds are checked on the grid, where all input forms meet.
 
+mod write;
+
+pub use write::write;
+
 use crate::grid::not_a_number;
 use crate::json::{Tag, Value, pointer_token};
 use crate::policy::Pointer;

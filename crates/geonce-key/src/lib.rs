@@ -24,7 +24,7 @@ mod error;
 pub mod explain;
 mod feature;
 mod fingerprint;
-mod geojson;
+pub mod geojson;
 mod grid;
 mod identity;
 mod jcs;

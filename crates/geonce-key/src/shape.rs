@@ -23,6 +23,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every type.
+    pub const ALL: [Kind; 6] = [
+        Kind::LineString,
+        Kind::MultiLineString,
+        Kind::MultiPoint,
+        Kind::MultiPolygon,
+        Kind::Point,
+        Kind::Polygon,
+    ];
+
     /// The `GeoJSON` type name.
     pub fn name(self) -> &'static str {
         match self {
@@ -177,6 +187,24 @@ impl<N: Copy> Shape<N> {
         match self.members.first() {
             Some(member) if !self.collection => member.kind.name(),
             _ => "GeometryCollection",
+        }
+    }
+}
+
+impl Shape<i64> {
+    /// The shape off the grid: each number the double nearest to the decimal it stands for, so that it comes back to the same
+    /// place on the same grid.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of a grid are far below 2^53")]
+    pub fn to_degrees(&self, precision: u8, precision_z: u8) -> Shape<f64> {
+        let units = [precision, precision, precision_z].map(|decimals| 10f64.powi(i32::from(decimals)));
+        let position = |position: &Position<i64>| [0, 1, 2].map(|axis| position[axis] as f64 / units[axis]);
+        Shape {
+            collection: self.collection,
+            has_z: self.has_z,
+            members: self.members.clone(),
+            parts: self.parts.clone(),
+            paths: self.paths.clone(),
+            positions: self.positions.iter().map(position).collect(),
         }
     }
 }

@@ -1,3 +1,609 @@
 //! Loads files into layers, each once: reads, keys and writes beside each other, all or nothing for whoever reads the layer.
+//!
+//! A load is a run of the [`ledger`](crate::ledger) under its key. The destination keeps its own record of it in the same
+//! transaction as the rows: a runner that dies between the two leaves a load that is done, and whoever comes next finds that.
 
+mod feature;
+mod key;
+mod pipeline;
+mod report;
 pub mod target;
+
+pub use key::{KeyBy, Origin, load_text};
+pub use report::{FLAWS_MAX, Flaw, Report};
+
+use crate::clock::{Clock, Stopwatch};
+use crate::error::{Error, Kind};
+use crate::event::{Cause, Class, EventId, Ids};
+use crate::ledger::{Begun, Ledger, Run, Task};
+use crate::retry::Retry;
+use crate::store::{Admission, NewEvent, RUNS, ResultText, Route, Store};
+use bytes::Bytes;
+use feature::{Recipe, Shaped, Shaper};
+use geonce_files::{Declared, Format, Item};
+use geonce_key::{Fingerprint, Form, Kind as Shapes, Policy, crs};
+use pipeline::{Pipeline, invalid};
+use report::Fate;
+use sha2::{Digest, Sha256};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use target::{Mode, Plan, Target};
+
+/// The ledger of loads.
+const LEDGER: &str = "load";
+/// The source of features that a load keeps as dead.
+const DEAD_SOURCE: &str = "@load";
+/// The ledger of digests that were made of files.
+const DIGESTS: &str = "digest";
+/// Features that are looked at to say where a file without a coordinate system is.
+const BOUNDS_FEATURES_MAX: usize = 1_000;
+
+/// What becomes of a feature that is not valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Invalid {
+    /// It is left out and told.
+    #[default]
+    Reject,
+    /// It is kept in the store as dead, as it was read.
+    Dead,
+    /// It is mended and written under its own key; where that cannot be, it is left out.
+    Repair,
+}
+
+impl Invalid {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Invalid::Reject => "reject",
+            Invalid::Dead => "dead",
+            Invalid::Repair => "repair",
+        }
+    }
+}
+
+/// What is to be loaded, and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The file.
+    pub file: PathBuf,
+    /// What it is called.
+    pub source: String,
+    /// How it is read.
+    pub files: geonce_files::Options,
+    /// Where a source that was fetched came from: endpoint, parameters, pages. Part of the key.
+    pub query: Option<String>,
+    /// The destination, with whatever it takes to get in.
+    pub destination: String,
+    /// The destination as part of the key: the same for everybody, nothing secret.
+    pub destination_name: String,
+    /// The folder that files are relative to.
+    pub folder: PathBuf,
+    /// The layer of the destination.
+    pub layer: String,
+    /// What is done to it.
+    pub mode: Mode,
+    /// The EPSG code of the file's coordinates, over what the file says.
+    pub source_crs: Option<u32>,
+    /// The EPSG code of a layer that is made.
+    pub target_crs: Option<u32>,
+    /// What makes a feature the same, and names its entity.
+    pub policy: Policy,
+    /// What becomes of features that are not valid.
+    pub invalid: Invalid,
+    /// What of the source counts.
+    pub key_by: KeyBy,
+    /// The same source is loaded again in the next period.
+    pub period: Option<Duration>,
+    /// Whether an unchanged size, time and inode stand for unchanged bytes.
+    pub trust_mtime: bool,
+    /// Features to a part that is committed on its own.
+    pub chunk: Option<NonZero<u64>>,
+    /// Whether it is done again, though it is done.
+    pub force: bool,
+    /// Whether it is tried again, though it is dead.
+    pub retry: bool,
+    /// How long another runner of the same load is waited for.
+    pub wait: Duration,
+    /// How often a failure that time may mend is tried again.
+    pub retries: u32,
+    /// How long the destination may be silent.
+    pub timeout: Duration,
+}
+
+/// How far a load is; written by it, read by whoever shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Features of the file, if it says so; else 0.
+    pub total: AtomicU64,
+    /// Features that are behind us.
+    pub features: AtomicU64,
+    /// Those that were left out or kept as dead.
+    pub bad: AtomicU64,
+    /// Bytes of the source whose digest is made.
+    pub bytes: AtomicU64,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was loaded now.
+    Loaded(Box<Report>),
+    /// It was loaded before.
+    Already(Box<Report>),
+    /// Another runner is at it.
+    Running(EventId),
+    /// It failed for a reason that time does not mend.
+    Dead(Cause),
+}
+
+/// Why a load failed.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Because of what is in the file: the same file will fail again.
+    Input(geonce_files::Error),
+    /// Because of the store or the destination.
+    Engine(Error),
+}
+
+/// What loading comes to.
+pub type Result<T> = std::result::Result<T, Trouble>;
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Engine(error)
+    }
+}
+
+impl From<geonce_files::Error> for Trouble {
+    fn from(error: geonce_files::Error) -> Trouble {
+        Trouble::Input(error)
+    }
+}
+
+impl Trouble {
+    fn is_transient(&self) -> bool {
+        matches!(self, Trouble::Engine(error) if error.is_transient())
+    }
+
+    fn cause(&self) -> Cause {
+        match self {
+            Trouble::Input(error) => Cause::new(Class::Schema, error.code(), error.message()),
+            Trouble::Engine(error) if error.is_transient() => {
+                Cause::new(Class::Unavailable, error.kind().as_str(), error.to_string())
+            }
+            Trouble::Engine(error) => Cause::new(Class::Constraint, error.kind().as_str(), error.to_string()),
+        }
+    }
+}
+
+/// Loads files, with a store that knows what was loaded.
+pub struct Loader {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    ledger: Ledger,
+    ids: Ids,
+}
+
+/// A source that has been looked at.
+pub struct Looked {
+    /// What the load is known by.
+    pub key: Fingerprint,
+    /// The digest of the source, where it was made.
+    pub sha256: Option<[u8; 32]>,
+    /// Whether the digest is of an earlier day: size, time and inode are unchanged.
+    pub trusted: bool,
+}
+
+impl Loader {
+    /// A loader; the store is opened by a runner or a gateway.
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Loader {
+        let ledger = Ledger::new(Arc::clone(&store), Arc::clone(&clock), LEDGER);
+        Loader { store, clock, ledger, ids: Ids::new() }
+    }
+
+    /// The same loader with another time after which a runner that is not heard of counts as gone.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Loader {
+        self.ledger = self.ledger.with_lease(lease);
+        self
+    }
+
+    /// The key of a load.
+    pub async fn look(&self, request: &Request) -> Result<Looked> {
+        let (origin, trusted) = match request.key_by {
+            KeyBy::Content => {
+                let (digest, trusted) = self.digest(request).await?;
+                (Origin::Content(digest), trusted)
+            }
+            KeyBy::Uri => (Origin::Uri(request.source.clone(), None), false),
+            KeyBy::UriAndTime => (Origin::Uri(request.source.clone(), modified(&request.file)), false),
+        };
+        let key = key::load_key(request, &origin, self.clock.now());
+        let sha256 = if let Origin::Content(digest) = origin { Some(digest) } else { None };
+        Ok(Looked { key, sha256, trusted })
+    }
+
+    /// The digest of a file, and whether an earlier one stands for it.
+    async fn digest(&self, request: &Request) -> Result<([u8; 32], bool)> {
+        let stamp = if request.trust_mtime { stamp(&request.file) } else { None };
+        let Some(stamp) = stamp else { return Ok((content(request).await?, false)) };
+        let digests = Ledger::new(Arc::clone(&self.store), Arc::clone(&self.clock), DIGESTS);
+        let key = Fingerprint::from_digest(Sha256::digest(&stamp).into(), false);
+        let task = Task { key, payload: stamp.into() };
+        match digests.wait(&task, request.wait).await? {
+            Begun::Done { result: Some(result), .. } if let Some(digest) = from_hex(&result) => Ok((digest, true)),
+            Begun::Started(run) => match content(request).await {
+                Ok(digest) => {
+                    run.done(Some(ResultText::new(key::hex(&digest))?)).await?;
+                    Ok((digest, false))
+                }
+                Err(trouble) => {
+                    run.release(trouble.cause()).await?;
+                    Err(trouble)
+                }
+            },
+            _ => Ok((content(request).await?, false)),
+        }
+    }
+
+    /// Loads a source, unless it is loaded.
+    pub async fn load(&self, request: &Request, looked: &Looked, progress: &Progress) -> Result<Outcome> {
+        let mut key = looked.key;
+        if request.force {
+            // A run of its own: the one that is done stays what it is.
+            let again = [key.digest().as_slice(), &crate::event::random().to_be_bytes()].concat();
+            key = Fingerprint::from_digest(Sha256::digest(&again).into(), false);
+        }
+        let payload = serde_json::json!({
+            "source": request.source, "destination": request.destination_name, "layer": request.layer,
+            "mode": key::mode(request.mode), "load": load_text(&looked.key),
+        });
+        let task = Task { key, payload: payload.to_string().into() };
+        let mut begun = self.ledger.wait(&task, request.wait).await?;
+        if request.retry && matches!(begun, Begun::Dead { .. }) && self.ledger.replay(&key).await? {
+            begun = self.ledger.wait(&task, request.wait).await?;
+        }
+        match begun {
+            Begun::Started(run) => self.run(request, looked, run, progress).await,
+            Begun::Running { event, .. } => Ok(Outcome::Running(event)),
+            Begun::Done { result, .. } => {
+                let report = result.as_deref().and_then(Report::read).unwrap_or_default();
+                Ok(Outcome::Already(Box::new(report)))
+            }
+            Begun::Dead { cause, .. } => Ok(Outcome::Dead(cause)),
+        }
+    }
+
+    /// Reads and keys everything, and writes nothing.
+    pub async fn rehearse(&self, request: &Request, looked: &Looked, progress: &Progress) -> Result<Report> {
+        let mut report = self.report(request, looked);
+        let file = geonce_files::open(&request.file, &request.files)?;
+        let (from, to) = (from_crs(request, &file)?, request.target_crs.unwrap_or(TARGET_CRS));
+        report.crs = [from, to];
+        progress.total.store(file.layer.features.unwrap_or(0), Ordering::Relaxed);
+        let recipe = recipe(request, &file, from, to);
+        let mut pipeline = Pipeline::start(file.rows, 0, None, || Shaper::new(recipe.clone()))?;
+        while let Some(batch) = pipeline.next().await? {
+            for Shaped { number, piece, repaired, .. } in batch {
+                report.features += 1;
+                match (piece, repaired) {
+                    (Ok(_), None) => {}
+                    (Ok(_), Some(cause)) => report.note(Fate::Repaired, Flaw::of(number, &cause)),
+                    (Err(cause), _) if request.invalid == Invalid::Dead => {
+                        report.note(Fate::Dead, Flaw::of(number, &cause));
+                    }
+                    (Err(cause), _) => report.note(Fate::Rejected, Flaw::of(number, &cause)),
+                }
+            }
+            progress.features.store(report.features, Ordering::Relaxed);
+        }
+        Ok(report)
+    }
+
+    fn report(&self, request: &Request, looked: &Looked) -> Report {
+        Report {
+            load: load_text(&looked.key),
+            source: request.source.clone(),
+            sha256: looked.sha256.map(|digest| key::hex(&digest)),
+            mode: key::mode(request.mode).to_owned(),
+            begun: self.clock.now().to_string(),
+            ..Report::default()
+        }
+    }
+
+    /// Carries out a load that is ours, and ends the run.
+    async fn run(&self, request: &Request, looked: &Looked, run: Run, progress: &Progress) -> Result<Outcome> {
+        let attempts = async {
+            let mut failures = 0;
+            loop {
+                match self.attempt(request, looked, &run, progress).await {
+                    Err(trouble) if trouble.is_transient() && failures < request.retries => {
+                        tracing::warn!(error = ?trouble, "the load is tried again");
+                        failures += 1;
+                        tokio::time::sleep(Retry::default().delay(failures, crate::event::random() as u64)).await;
+                    }
+                    ended => return ended,
+                }
+            }
+        };
+        let lost = || Error::new(Kind::Unavailable, "loading: another runner has taken this load over");
+        let ended = tokio::select! {
+            ended = attempts => ended,
+            () = run.keep() => return Err(lost().hint("this runner was not heard of for too long; see how the other one fares").into()),
+        };
+        match ended {
+            Ok((report, found)) => {
+                // The destination is the truth of it: whoever took the run over finds the same there.
+                run.done(Some(ResultText::new(report.text())?)).await?;
+                Ok(if found { Outcome::Already(report) } else { Outcome::Loaded(report) })
+            }
+            Err(trouble) => {
+                let cause = trouble.cause();
+                let told = match &trouble {
+                    Trouble::Input(_) => run.dead(cause).await,
+                    Trouble::Engine(_) => run.release(cause).await,
+                };
+                if let Err(error) = told {
+                    tracing::warn!(%error, "the store could not be told that the load failed");
+                }
+                Err(trouble)
+            }
+        }
+    }
+
+    /// One go at it: the report, and whether the destination had it already.
+    async fn attempt(
+        &self,
+        request: &Request,
+        looked: &Looked,
+        run: &Run,
+        progress: &Progress,
+    ) -> Result<(Box<Report>, bool)> {
+        let took = Stopwatch::start();
+        let mut report = Box::new(self.report(request, looked));
+        let file = geonce_files::open(&request.file, &request.files)?;
+        let from = from_crs(request, &file)?;
+        let plan = Plan {
+            layer: request.layer.clone(),
+            mode: request.mode,
+            crs: request.target_crs,
+            fields: file.layer.fields.clone(),
+            load: looked.key,
+            event: run.event(),
+            begun: self.clock.now(),
+            again: request.force,
+            timeout: request.timeout,
+        };
+        let mut target = target::open(&request.destination, plan, &request.folder).await?;
+        if let Some(result) = &target.standing().result {
+            return Ok((Report::read(result).map_or(report, Box::new), true));
+        }
+        report.crs = [from, target.crs()];
+        report.table = target.place();
+        report.notices.clone_from(&file.layer.notices);
+        report.features = target.standing().features;
+        report.resume(&target.standing().notes);
+        progress.total.store(file.layer.features.unwrap_or(0), Ordering::Relaxed);
+        let recipe = recipe(request, &file, from, target.crs());
+        let pipeline = Pipeline::start(file.rows, report.features, request.chunk, || Shaper::new(recipe.clone()))?;
+        self.pour(request, pipeline, &mut *target, &mut report, progress).await?;
+        let features = report.features;
+        let (kept, clock) = (report.clone(), Arc::clone(&self.clock));
+        let seconds = took.elapsed().as_secs_f64();
+        let finished = move |mut report: Report, tally| {
+            report.count(tally);
+            report.finished = clock.now().to_string();
+            report.seconds = (seconds * 1e3).round() / 1e3;
+            report
+        };
+        let of_tally = finished.clone();
+        let tally = target.finish(features, Box::new(move |tally| of_tally(*kept, tally).text())).await?;
+        Ok((Box::new(finished(*report, tally)), false))
+    }
+
+    /// Everything that the pipeline gives, into the target.
+    async fn pour(
+        &self,
+        request: &Request,
+        mut pipeline: Pipeline,
+        target: &mut dyn Target,
+        report: &mut Report,
+        progress: &Progress,
+    ) -> Result<()> {
+        let mut committed = report.features;
+        while let Some(batch) = pipeline.next().await? {
+            let mut pieces = Vec::with_capacity(batch.len());
+            let (mut letters, mut payloads) = (Vec::new(), Vec::new());
+            for Shaped { number, piece, repaired, payload } in batch {
+                report.features += 1;
+                if let Some(cause) = repaired {
+                    report.note(Fate::Repaired, Flaw::of(number, &cause));
+                }
+                match piece {
+                    Ok(piece) => {
+                        pieces.push(piece);
+                        payloads.extend(payload.map(|payload| (number, payload)));
+                    }
+                    Err(cause) => self.bad(request, number, cause, payload, report, &mut letters),
+                }
+            }
+            for target::Refused { number, cause } in target.write(pieces).await? {
+                let found = payloads.binary_search_by_key(&number, |(number, _)| *number);
+                let payload = found.ok().map(|at| payloads[at].1.clone());
+                self.bad(request, number, cause, payload, report, &mut letters);
+            }
+            if !letters.is_empty() {
+                // Before the rows are committed: what is left out there is found here, whatever happens between.
+                self.store.accept(letters, self.clock.now()).await?;
+            }
+            progress.features.store(report.features, Ordering::Relaxed);
+            progress.bad.store(report.rejected + report.dead, Ordering::Relaxed);
+            if request.chunk.is_some_and(|chunk| report.features - committed >= chunk.get()) {
+                target.commit(report.features, report.notes()).await?;
+                committed = report.features;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a feature that is not written, and keeps it where that is asked for.
+    fn bad(
+        &self,
+        request: &Request,
+        number: u64,
+        cause: Cause,
+        payload: Option<Bytes>,
+        report: &mut Report,
+        letters: &mut Vec<NewEvent>,
+    ) {
+        let flaw = Flaw::of(number, &cause);
+        if request.invalid != Invalid::Dead {
+            return report.note(Fate::Rejected, flaw);
+        }
+        report.note(Fate::Dead, flaw);
+        let payload = payload.unwrap_or_default();
+        let mut digest = Sha256::new();
+        // The same feature, bad for the same destination, is kept once.
+        for part in [b"geonce load feature\0", request.destination_name.as_bytes(), request.layer.as_bytes()] {
+            digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            digest.update(part);
+        }
+        digest.update(&payload);
+        let key = Fingerprint::from_digest(digest.finalize().into(), false);
+        let cause = Cause { message: format!("{} {number}: {}", request.source, cause.message), ..cause };
+        letters.push(NewEvent {
+            id: self.ids.next(self.clock.now()),
+            source: DEAD_SOURCE.into(),
+            key,
+            aliases: Vec::new(),
+            spatial: Vec::new(),
+            content: Sha256::digest(&payload).into(),
+            form: Form::Json,
+            crs: None,
+            order: None,
+            payload,
+            admission: Admission::Dead(cause, [Route::to(RUNS)].into()),
+        });
+    }
+}
+
+/// The coordinate system of a layer that is made without being told one.
+const TARGET_CRS: u32 = 4326;
+
+fn recipe(request: &Request, file: &geonce_files::File, from_crs: u32, to_crs: u32) -> Recipe {
+    let mut policy = request.policy.clone();
+    policy.close_rings |= request.invalid == Invalid::Repair;
+    if policy.accept.types.is_none() {
+        // Files have features without geometry, and it is no mistake there.
+        let all = Shapes::ALL.iter().map(|kind| kind.name()).chain(["GeometryCollection", "null"]);
+        policy.accept.types = Some(all.map(str::to_owned).collect());
+    }
+    Recipe {
+        policy,
+        fields: file.layer.fields.clone(),
+        from_crs,
+        to_crs,
+        invalid: request.invalid,
+        has_entities: matches!(request.mode, Mode::Upsert { .. }),
+    }
+}
+
+/// The coordinate system of a file, by the request or by what it says itself. It is never guessed: keys made in the wrong one
+/// would never match later ones.
+fn from_crs(request: &Request, file: &geonce_files::File) -> Result<u32> {
+    let refuse = |code, message: String| Err(geonce_files::Error::new(code, message));
+    let says = "--src-crs says which one it is, such as EPSG:25832";
+    let source = &request.source;
+    let code = match (request.source_crs, &file.layer.crs) {
+        (Some(code), _) | (None, &Declared::Code(code)) => code,
+        (None, Declared::Nothing) if matches!(file.format, Format::GeoJson | Format::GeoJsonSequence) => TARGET_CRS,
+        (None, Declared::Nothing) => {
+            let whence = if file.format == Format::Shapefile { "has no .prj" } else { "names no coordinate system" };
+            let message = format!("{source} {whence}, so its coordinate system is unknown{}", bounds(request));
+            return Err(geonce_files::Error::new("crs_missing", message).hint(says).into());
+        }
+        (None, Declared::Unknown(text)) => {
+            let message = format!("{source} is in a coordinate system that is not known: {text}");
+            return Err(geonce_files::Error::new("crs_unknown", message).hint(says).into());
+        }
+    };
+    match crs::lookup(code) {
+        Some(known) => Ok(known.code()),
+        None => Ok(refuse("crs_unknown", format!("{source}: EPSG:{code} is not a coordinate system of the table"))?),
+    }
+}
+
+/// Where the first features of a file are, in words.
+fn bounds(request: &Request) -> String {
+    let Ok(mut file) = geonce_files::open(&request.file, &request.files) else { return String::new() };
+    let mut bounds = [f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::NEG_INFINITY];
+    for _ in 0..BOUNDS_FEATURES_MAX {
+        let Ok(Some(item)) = file.rows.next() else { break };
+        let Item::Row(row) = item else { continue };
+        for [x, y, _] in row.geometry.into_iter().flat_map(|shape| shape.positions) {
+            bounds = [bounds[0].min(x), bounds[1].max(x), bounds[2].min(y), bounds[3].max(y)];
+        }
+    }
+    let [west, east, south, north] = bounds;
+    if west > east {
+        return String::new();
+    }
+    let degrees = west >= -180.0 && east <= 180.0 && south >= -90.0 && north <= 90.0;
+    let sort = if degrees { "which may be degrees" } else { "which are not degrees" };
+    format!(": x {west} … {east}, y {south} … {north}, {sort}")
+}
+
+/// The digest of a file, made on a thread of its own.
+async fn content(request: &Request) -> Result<[u8; 32]> {
+    let (file, options) = (request.file.clone(), request.files.clone());
+    let made = tokio::task::spawn_blocking(move || geonce_files::content(&file, &options)).await;
+    let made = made.map_err(|error| Error::new(Kind::Internal, "making the digest of a file").because(error))?;
+    Ok(made?.sha256)
+}
+
+/// When a file was last changed, in milliseconds.
+fn modified(file: &Path) -> Option<i64> {
+    let time = file.metadata().ok()?.modified().ok()?;
+    i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
+/// What tells that a file is as it was, without reading it: where it is, its size, its time, its inode, and those of the files
+/// beside it that belong to it.
+fn stamp(file: &Path) -> Option<Vec<u8>> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let stem = file.file_stem()?;
+    let mut lines: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(folder).ok()? {
+        let path = entry.ok()?.path();
+        if path.file_stem() == Some(stem) {
+            let about = path.metadata().ok()?;
+            let path = path.canonicalize().ok()?;
+            lines.push(format!("{:?} {} {:?} {}", path, about.len(), about.modified().ok()?, inode(&about)));
+        }
+    }
+    lines.sort();
+    Some(lines.join("\n").into_bytes())
+}
+
+#[cfg(unix)]
+fn inode(about: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(about)
+}
+
+#[cfg(not(unix))]
+fn inode(_: &std::fs::Metadata) -> u64 {
+    0
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}

@@ -1,0 +1,130 @@
+//! What a load is known by: `docs/load-key.md`.
+
+use crate::clock::Timestamp;
+use crate::load::Request;
+use crate::load::target::Mode;
+use geonce_key::policy::{Dimensions, Identity, Lines, Parts, Unicode};
+use geonce_key::{Encoding, Fingerprint, Policy};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// What the bytes of a load's key begin with.
+const PREFIX: &[u8] = b"geonce load 1\0";
+
+/// What of a source tells whether it is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyBy {
+    /// Its bytes.
+    #[default]
+    Content,
+    /// Its name.
+    Uri,
+    /// Its name and the time of its last change.
+    UriAndTime,
+}
+
+/// The part of the key that the source gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The digest of its bytes.
+    Content([u8; 32]),
+    /// Its name, and the time of its last change in milliseconds.
+    Uri(String, Option<i64>),
+}
+
+/// The key of a load.
+pub(super) fn load_key(request: &Request, origin: &Origin, now: Timestamp) -> Fingerprint {
+    let origin = match origin {
+        Origin::Content(digest) => json!({ "content": hex(digest) }),
+        Origin::Uri(uri, time) => json!({ "uri": uri, "time": time }),
+    };
+    let parts = json!({
+        "destination": request.destination_name,
+        "invalid": request.invalid.as_str(),
+        "layer": request.layer,
+        "mode": mode(request.mode),
+        "period": request.period.map(|period| period_of(now, period)),
+        "policy": policy(&request.policy),
+        "query": request.query,
+        "source": origin,
+        "source_crs": request.source_crs,
+        "source_layer": request.files.layer,
+        "target_crs": request.target_crs.map(|crs| crs.to_string()),
+    });
+    let mut digest = Sha256::new();
+    digest.update(PREFIX);
+    digest.update(sorted(&parts).to_string());
+    Fingerprint::from_digest(digest.finalize().into(), false)
+}
+
+/// A load's key as people see it.
+pub fn load_text(key: &Fingerprint) -> String {
+    let text = key.text(Encoding::Base64);
+    format!("ld_{}", text.split_once('_').map_or("", |(_, digits)| digits))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// When the period that `now` is in began.
+fn period_of(now: Timestamp, period: Duration) -> i64 {
+    let millis = i64::try_from(period.as_millis()).unwrap_or(i64::MAX).max(1);
+    now.millis().div_euclid(millis).saturating_mul(millis)
+}
+
+pub(super) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Append => "append",
+        Mode::Upsert { .. } => "upsert",
+        Mode::Replace => "replace",
+    }
+}
+
+/// Everything of a policy that a key of a feature, or whether one is taken, depends on.
+fn policy(policy: &Policy) -> Value {
+    let identity = match &policy.identity {
+        Identity::Whole { ignore } => json!({ "ignore": ignore.iter().map(ToString::to_string).collect::<Vec<_>>() }),
+        Identity::Fields(fields) => fields
+            .iter()
+            .map(|field| json!({ "at": field.at.as_str(), "optional": field.optional, "decimals": field.decimals }))
+            .collect(),
+    };
+    json!({
+        "accept": { "bounds": policy.accept.bounds, "schema": policy.accept.schema, "types": policy.accept.types },
+        "approximate_crs": policy.approximate_crs,
+        "close_rings": policy.close_rings,
+        "dimensions": match policy.dimensions {
+            Dimensions::Delivered => "delivered",
+            Dimensions::Two => "two",
+            Dimensions::Three => "three",
+        },
+        "identity": identity,
+        "key_secret": policy.key_secret.as_ref().map(|secret| hex(&Sha256::digest(secret.bytes()))),
+        "lines": match policy.lines { Lines::Directed => "directed", Lines::Undirected => "undirected" },
+        "parts": match policy.parts { Parts::Sorted => "sorted", Parts::Ordered => "ordered" },
+        "precision": policy.precision,
+        "precision_z": policy.precision_z,
+        "scope": policy.scope,
+        "unicode": match policy.unicode { Unicode::Exact => "exact", Unicode::Nfc => "nfc" },
+        "version": policy.version.as_ref().map(ToString::to_string),
+    })
+}
+
+/// The same value with the members of every object in the order of their names.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let mut names: Vec<_> = members.keys().collect();
+            names.sort();
+            names.into_iter().map(|name| (name.clone(), sorted(&members[name]))).collect()
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
+    }
+}
