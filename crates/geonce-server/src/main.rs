@@ -18,6 +18,7 @@ mod input;
 mod key;
 mod payload;
 mod record;
+mod runner;
 mod serve;
 mod show;
 mod start;
