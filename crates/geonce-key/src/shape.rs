@@ -24,14 +24,8 @@ pub enum Kind {
 
 impl Kind {
     /// Every type.
-    pub const ALL: [Kind; 6] = [
-        Kind::LineString,
-        Kind::MultiLineString,
-        Kind::MultiPoint,
-        Kind::MultiPolygon,
-        Kind::Point,
-        Kind::Polygon,
-    ];
+    pub const ALL: [Kind; 6] =
+        [Kind::LineString, Kind::MultiLineString, Kind::MultiPoint, Kind::MultiPolygon, Kind::Point, Kind::Polygon];
 
     /// The `GeoJSON` type name.
     pub fn name(self) -> &'static str {

@@ -16,6 +16,7 @@ mod gateway;
 mod hints;
 mod input;
 mod key;
+mod load;
 mod payload;
 mod record;
 mod runner;
@@ -36,6 +37,10 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(arguments),
         Command::Serve(arguments) => start::run(arguments),
         Command::Check(arguments) => check::run(arguments),
+        Command::Load(arguments) => match load::run(arguments) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Events(command) => events::run(command),
         Command::Dead(command) => dead::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),

@@ -1,5 +1,6 @@
 //! The command line: every flag and its help.
 
+mod load;
 mod policy;
 mod tools;
 
@@ -9,6 +10,7 @@ use geonce_key::split::Format;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub(crate) use load::{FormatArgument, InvalidArgument, KeyByArgument, LoadArguments, ModeArgument, ProgressArgument};
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
     CheckArguments, ConsentArguments, DeadChangeArguments, DeadCommand, DeadExportArguments, DeadListArguments,
@@ -45,6 +47,14 @@ pub(crate) enum Command {
     ///
     /// Exit code 0: all is well, 1: something is wrong, 2: usage, or a file that cannot be read.
     Check(CheckArguments),
+    /// Load files into a layer, each once.
+    ///
+    /// Reads GeoJSON, NDJSON, shapefiles (also zipped), GeoPackage, FlatGeobuf, CSV and GeoParquet; writes GeoPackage and
+    /// PostGIS. A file that is loaded is not loaded again; readers of the layer see all of a load or nothing of it.
+    ///
+    /// Exit code 0: loaded, now or before; 1: some features were left out, or it failed before; 2: usage or environment;
+    /// 75: another runner is loading the same (--no-wait); 130: interrupted, nothing written.
+    Load(Box<LoadArguments>),
     /// Look at recorded events.
     #[command(subcommand)]
     Events(EventsCommand),

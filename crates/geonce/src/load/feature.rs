@@ -119,9 +119,7 @@ impl Shaper {
         if self.recipe.policy.dimensions == Dimensions::Two {
             feature.flatten();
         }
-        feature
-            .place(self.recipe.to_crs, self.recipe.policy.approximate_crs)
-            .map_err(|error| Cause::from(&error))?;
+        feature.place(self.recipe.to_crs, self.recipe.policy.approximate_crs).map_err(|error| Cause::from(&error))?;
         feature.orient();
         Ok(Piece {
             number: row.number,

@@ -1,14 +1,17 @@
 //! What a load is known by: `docs/load-key.md`.
 
+use super::target::Mode;
+use super::{Request, TargetCrs};
 use crate::clock::Timestamp;
-use crate::load::Request;
-use crate::load::target::Mode;
+use crate::error::{Error, Kind, Result};
 use geonce_key::policy::{Dimensions, Identity, Lines, Parts, Unicode};
 use geonce_key::{Encoding, Fingerprint, Policy};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
+use tokio_postgres::config::Host;
 
 /// What the bytes of a load's key begin with.
 const PREFIX: &[u8] = b"geonce load 1\0";
@@ -51,12 +54,39 @@ pub(super) fn load_key(request: &Request, origin: &Origin, now: Timestamp) -> Fi
         "source": origin,
         "source_crs": request.source_crs,
         "source_layer": request.files.layer,
-        "target_crs": request.target_crs.map(|crs| crs.to_string()),
+        "target_crs": match request.target_crs {
+            TargetCrs::Default => Value::Null,
+            TargetCrs::Same => "same".into(),
+            TargetCrs::Code(code) => code.into(),
+        },
     });
     let mut digest = Sha256::new();
     digest.update(PREFIX);
     digest.update(sorted(&parts).to_string());
     Fingerprint::from_digest(digest.finalize().into(), false)
+}
+
+/// A destination as the key has it: the same for whoever writes to it, and nothing secret.
+pub fn destination_name(url: &str, folder: &Path) -> Result<String> {
+    if let Some(file) = url.strip_prefix("gpkg:") {
+        let file = folder.join(file);
+        let parent = file.parent().map(|parent| parent.canonicalize().unwrap_or_else(|_| parent.to_owned()));
+        let file = match (parent, file.file_name()) {
+            (Some(parent), Some(name)) => parent.join(name),
+            _ => file,
+        };
+        return Ok(format!("gpkg:{}", file.display()));
+    }
+    let wrong = |error| Error::new(Kind::Invalid, "the destination").because(error);
+    let config: tokio_postgres::Config = url.parse().map_err(wrong)?;
+    let hosts = config.get_hosts().iter().zip(config.get_ports().iter().chain(std::iter::repeat(&5432)));
+    let hosts = hosts.map(|(host, port)| match host {
+        Host::Tcp(host) => format!("{}:{port}", host.to_ascii_lowercase()),
+        #[cfg(unix)]
+        Host::Unix(path) => format!("{}:{port}", path.display()),
+    });
+    let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    Ok(format!("postgresql://{}/{name}", hosts.collect::<Vec<_>>().join(",")))
 }
 
 /// A load's key as people see it.

@@ -9,7 +9,7 @@ mod pipeline;
 mod report;
 pub mod target;
 
-pub use key::{KeyBy, Origin, load_text};
+pub use key::{KeyBy, Origin, destination_name, load_text};
 pub use report::{FLAWS_MAX, Flaw, Report};
 
 use crate::clock::{Clock, Stopwatch};
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use feature::{Recipe, Shaped, Shaper};
 use geonce_files::{Declared, Format, Item};
 use geonce_key::{Fingerprint, Form, Kind as Shapes, Policy, crs};
-use pipeline::{Pipeline, invalid};
+use pipeline::Pipeline;
 use report::Fate;
 use sha2::{Digest, Sha256};
 use std::num::NonZero;
@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use target::{Mode, Plan, Target};
+use tokio::sync::Notify;
 
 /// The ledger of loads.
 const LEDGER: &str = "load";
@@ -63,6 +64,28 @@ impl Invalid {
     }
 }
 
+/// The coordinate system of a layer that is made. One that is there keeps its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetCrs {
+    /// WGS 84.
+    #[default]
+    Default,
+    /// That of the file.
+    Same,
+    /// This EPSG code.
+    Code(u32),
+}
+
+impl TargetCrs {
+    fn code(self, from: u32) -> Option<u32> {
+        match self {
+            TargetCrs::Default => None,
+            TargetCrs::Same => Some(from),
+            TargetCrs::Code(code) => Some(code),
+        }
+    }
+}
+
 /// What is to be loaded, and how.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -86,8 +109,8 @@ pub struct Request {
     pub mode: Mode,
     /// The EPSG code of the file's coordinates, over what the file says.
     pub source_crs: Option<u32>,
-    /// The EPSG code of a layer that is made.
-    pub target_crs: Option<u32>,
+    /// The coordinate system of a layer that is made.
+    pub target_crs: TargetCrs,
     /// What makes a feature the same, and names its entity.
     pub policy: Policy,
     /// What becomes of features that are not valid.
@@ -136,6 +159,8 @@ pub enum Outcome {
     Running(EventId),
     /// It failed for a reason that time does not mend.
     Dead(Cause),
+    /// It was stopped; what was committed stays, and nothing else.
+    Interrupted,
 }
 
 /// Why a load failed.
@@ -248,8 +273,15 @@ impl Loader {
         }
     }
 
-    /// Loads a source, unless it is loaded.
-    pub async fn load(&self, request: &Request, looked: &Looked, progress: &Progress) -> Result<Outcome> {
+    /// Loads a source, unless it is loaded. When `stop` is notified nothing more is committed, and the next runner may begin
+    /// at once.
+    pub async fn load(
+        &self,
+        request: &Request,
+        looked: &Looked,
+        progress: &Progress,
+        stop: &Notify,
+    ) -> Result<Outcome> {
         let mut key = looked.key;
         if request.force {
             // A run of its own: the one that is done stays what it is.
@@ -261,12 +293,15 @@ impl Loader {
             "mode": key::mode(request.mode), "load": load_text(&looked.key),
         });
         let task = Task { key, payload: payload.to_string().into() };
-        let mut begun = self.ledger.wait(&task, request.wait).await?;
+        let mut begun = tokio::select! {
+            begun = self.ledger.wait(&task, request.wait) => begun?,
+            () = stop.notified() => return Ok(Outcome::Interrupted),
+        };
         if request.retry && matches!(begun, Begun::Dead { .. }) && self.ledger.replay(&key).await? {
             begun = self.ledger.wait(&task, request.wait).await?;
         }
         match begun {
-            Begun::Started(run) => self.run(request, looked, run, progress).await,
+            Begun::Started(run) => self.run(request, looked, run, progress, stop).await,
             Begun::Running { event, .. } => Ok(Outcome::Running(event)),
             Begun::Done { result, .. } => {
                 let report = result.as_deref().and_then(Report::read).unwrap_or_default();
@@ -280,7 +315,8 @@ impl Loader {
     pub async fn rehearse(&self, request: &Request, looked: &Looked, progress: &Progress) -> Result<Report> {
         let mut report = self.report(request, looked);
         let file = geonce_files::open(&request.file, &request.files)?;
-        let (from, to) = (from_crs(request, &file)?, request.target_crs.unwrap_or(TARGET_CRS));
+        let from = from_crs(request, &file)?;
+        let to = request.target_crs.code(from).unwrap_or(TARGET_CRS);
         report.crs = [from, to];
         progress.total.store(file.layer.features.unwrap_or(0), Ordering::Relaxed);
         let recipe = recipe(request, &file, from, to);
@@ -314,7 +350,14 @@ impl Loader {
     }
 
     /// Carries out a load that is ours, and ends the run.
-    async fn run(&self, request: &Request, looked: &Looked, run: Run, progress: &Progress) -> Result<Outcome> {
+    async fn run(
+        &self,
+        request: &Request,
+        looked: &Looked,
+        run: Run,
+        progress: &Progress,
+        stop: &Notify,
+    ) -> Result<Outcome> {
         let attempts = async {
             let mut failures = 0;
             loop {
@@ -331,7 +374,11 @@ impl Loader {
         let lost = || Error::new(Kind::Unavailable, "loading: another runner has taken this load over");
         let ended = tokio::select! {
             ended = attempts => ended,
-            () = run.keep() => return Err(lost().hint("this runner was not heard of for too long; see how the other one fares").into()),
+            () = run.keep() => return Err(lost().hint("the store did not hear of this runner for too long").into()),
+            () = stop.notified() => {
+                run.release(Cause::new(Class::Unavailable, "interrupted", "the runner was interrupted")).await?;
+                return Ok(Outcome::Interrupted);
+            }
         };
         match ended {
             Ok((report, found)) => {
@@ -368,7 +415,7 @@ impl Loader {
         let plan = Plan {
             layer: request.layer.clone(),
             mode: request.mode,
-            crs: request.target_crs,
+            crs: request.target_crs.code(from),
             fields: file.layer.fields.clone(),
             load: looked.key,
             event: run.event(),
