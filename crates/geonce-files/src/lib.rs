@@ -3,7 +3,10 @@
 //! Every feature of a layer is given once, in the file's order, or the file is refused with a reason. A feature that cannot be
 //! read is given as [`Item::Bad`], and its neighbours are read all the same. Knows nothing of keys, stores and destinations.
 
+mod content;
 mod error;
+mod geojson;
+mod sniff;
 
 pub use error::{Error, Result};
 
@@ -174,13 +177,19 @@ pub struct Content {
 
 /// Opens a file.
 pub fn open(path: &Path, options: &Options) -> Result<File> {
-    let _ = (path, options);
-    Err(Error::new("format_unknown", "no format is known yet"))
+    let sniff::Kind::Plain(format) = sniff::kind(path, options)? else {
+        return Err(Error::new("format_unknown", "zip archives are not read yet"));
+    };
+    match format {
+        Format::GeoJson | Format::GeoJsonSequence => geojson::open(path, format, options),
+        Format::Shapefile | Format::Csv | Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet => {
+            Err(Error::new("format_unknown", format!("{} is in a format that is not read yet", path.display())))
+        }
+    }
 }
 
 /// The digest of a file's content. Of a shapefile: of the whole set, in an order of its own, without sidecars that change
 /// nothing and without the date in the .dbf; zipped or not.
 pub fn content(path: &Path, options: &Options) -> Result<Content> {
-    let _ = (path, options);
-    Err(Error::new("format_unknown", "no format is known yet"))
+    content::digest(path, options)
 }

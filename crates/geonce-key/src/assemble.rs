@@ -17,10 +17,14 @@ const ORDINATE_MAX: u64 = 1 << 52;
 ///
 /// A pointer in a refusal is the ring's index in `rings`.
 pub fn assemble(rings: &[&[Position<i64>]], has_z: bool, limits: &Limits) -> Result<Shape<i64>> {
+    Ok(shape(rings, &nest(rings, limits)?, has_z))
+}
+
+/// For each closed ring the index of the shell that holds it; shells, and holes without a shell, hold themselves.
+pub fn nest(rings: &[&[Position<i64>]], limits: &Limits) -> Result<Vec<usize>> {
     check(rings, limits)?;
     let facts: Vec<Facts> = rings.iter().map(|ring| Facts::of(ring)).collect();
-    let owners = Nesting::new(rings, &facts, limits).owners()?;
-    Ok(shape(rings, &owners, has_z))
+    Nesting::new(rings, &facts, limits).owners()
 }
 
 fn check(rings: &[&[Position<i64>]], limits: &Limits) -> Result<()> {

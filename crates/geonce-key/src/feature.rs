@@ -48,6 +48,15 @@ pub struct Feature {
     pub entity: Option<Fingerprint>,
 }
 
+/// What a payload says of itself beside its geometry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// The EPSG code that Feature or geometry declare.
+    pub crs: Option<u32>,
+    /// A member of the Feature that nothing here reads.
+    pub foreign: Option<String>,
+}
+
 /// Reads payloads of one source for its sinks, reusing its memory.
 pub struct Reader {
     /// Knows the policy's coordinate systems; makes no keys here.
@@ -107,6 +116,20 @@ impl Reader {
         let payload = geojson::payload(document.root(), policy.feature.as_ref())?;
         let base = payload.feature.is_some() || policy.feature.is_some();
         identity::entity(base.then_some(&payload), policy, prepared).map(Some)
+    }
+
+    /// Goes over the properties of a `GeoJSON` payload without reading its geometry, for a first pass over a file.
+    pub fn outline(&mut self, bytes: &[u8], mut each: impl FnMut(&str, Property)) -> Result<Outline> {
+        let policy = self.keyer.policy();
+        let document = json::parse(bytes, &policy.limits, &mut self.tape)?;
+        let payload = geojson::payload(document.root(), policy.feature.as_ref())?;
+        for (name, value) in payload.properties.into_iter().flat_map(Value::members) {
+            each(&name.as_str().unwrap_or_default(), property(value));
+        }
+        let read = |name: &str| matches!(name, "type" | "geometry" | "properties" | "id" | "bbox" | "crs");
+        let names = payload.feature.into_iter().flat_map(Value::members).filter_map(|(name, _)| name.as_str());
+        let foreign = names.into_iter().find(|name| !read(name)).map(std::borrow::Cow::into_owned);
+        Ok(Outline { crs: payload.crs, foreign })
     }
 
     fn bare(&self, delivered: crate::Delivered, outer: Option<u32>) -> Result<Feature> {

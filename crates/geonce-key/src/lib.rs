@@ -43,7 +43,7 @@ pub mod wkt;
 
 pub use delivered::Delivered;
 pub use error::{Code, Error, Result};
-pub use feature::{Feature, Property, Reader};
+pub use feature::{Feature, Outline, Property, Reader};
 pub use fingerprint::{DELIVERY_ID_BYTES_MAX, Delivery, Encoding, Fingerprint};
 pub use identity::IGNORED;
 pub use key::{Form, Input, Keyed, Keyer, WARNINGS_MAX, Warning};
