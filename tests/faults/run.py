@@ -27,6 +27,7 @@ GROUPS = [
     ["commit"],
     ["race_shared"],
     ["cache"],
+    ["load"],
     ["freeze", "journal", "network", "redis_store"],
 ]
 TESTS = [name for group in GROUPS for name in group]
