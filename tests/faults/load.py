@@ -3,6 +3,7 @@ gets slow or breaks off. The next run ends what was begun. Row count and content
 sees half of one. Two runners at once: one loads, the other says the same.
 """
 
+import contextlib
 import hashlib
 import json
 import pathlib
@@ -85,7 +86,7 @@ class GeoPackageLayer:
         self.destination = str(self.file)
 
     def rows(self, sql: str) -> list:
-        with sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=30) as connection:
+        with contextlib.closing(sqlite3.connect(self.file, timeout=30)) as connection:
             return connection.execute(sql).fetchall()
 
     def digest(self) -> tuple[int, str]:
