@@ -11,7 +11,9 @@ pub(crate) use trouble::{Tries, Trouble};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::random;
+use bytes::Bytes;
 use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
+use futures_util::SinkExt;
 use sha2::{Digest, Sha256};
 use silence::Asker;
 use std::path::Path;
@@ -21,7 +23,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Config, Row, SimpleQueryMessage};
+use tokio_postgres::{AsyncMessage, Config, Row, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -39,6 +41,8 @@ const BEGIN_MAX: Duration = Duration::from_secs(3);
 const SILENCE_MAX: Duration = Duration::from_secs(12);
 /// How long a transaction may stand idle before the server ends it: a gateway that froze must not hold up the others.
 const IDLE_MILLIS_MAX: u64 = 15_000;
+/// What is sent at a time where there is much to be sent.
+const COPY_BYTES: usize = 256 << 10;
 /// The longest name the server keeps whole.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -163,6 +167,17 @@ pub(crate) struct Pool {
     shown: Arc<str>,
     /// What every transaction sets for itself.
     settings: Arc<str>,
+    silence_max: Duration,
+}
+
+/// How much longer than usual statements may take.
+pub(crate) struct Patience {
+    /// For a statement, and for its answer, while the server is at work on it.
+    pub(crate) work_max: Duration,
+    /// For a lock that others hold.
+    pub(crate) lock_max: Duration,
+    /// Between statements of a transaction.
+    pub(crate) idle_max: Duration,
 }
 
 impl Pool {
@@ -184,7 +199,17 @@ impl Pool {
             .recycle_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
-        Ok(Pool { inner, asker, shown: address.shown.as_str().into(), settings: settings().into() })
+        Ok(Pool { inner, asker, shown: address.shown.as_str().into(), settings: settings().into(), silence_max: SILENCE_MAX })
+    }
+
+    /// The same connections, for statements that take long.
+    pub(crate) fn patient(self, patience: &Patience) -> Pool {
+        let millis = |duration: Duration| duration.as_millis().to_string();
+        let pool = self
+            .with("statement_timeout", &millis(patience.work_max))
+            .with("lock_timeout", &millis(patience.lock_max))
+            .with("idle_in_transaction_session_timeout", &millis(patience.idle_max));
+        Pool { silence_max: patience.work_max, ..pool }
     }
 
     /// The same connections, whose transactions look for tables in `schema`.
@@ -211,6 +236,7 @@ impl Pool {
             began: Timestamp::default(),
             process: None,
             asker: Arc::clone(&self.asker),
+            silence_max: self.silence_max,
         })
     }
 
@@ -295,6 +321,7 @@ pub(crate) struct Session {
     /// The server's process for it; behind a pooler, until the transaction ends.
     process: Option<i32>,
     asker: Arc<Asker>,
+    silence_max: Duration,
 }
 
 /// A parameter and its type.
@@ -324,6 +351,29 @@ impl Session {
         self.heard(self.client()?.batch_execute(text)).await
     }
 
+    /// Makes a `COPY … FROM STDIN` ready. The driver gives it a name: it must be dropped before the transaction ends.
+    pub(crate) async fn prepare_copy(&self, text: &str) -> std::result::Result<Statement, Trouble> {
+        self.heard(self.client()?.prepare(text)).await
+    }
+
+    /// Sends rows to a `COPY … FROM STDIN`; how many they were.
+    pub(crate) async fn copy(&self, statement: &Statement, rows: Bytes) -> std::result::Result<u64, Trouble> {
+        let client = self.client()?;
+        let copied = async {
+            let mut sink = std::pin::pin!(client.copy_in::<_, Bytes>(statement).await?);
+            // What the server refuses closes the way there; why, it says at the end.
+            let mut rest = rows;
+            while !rest.is_empty() {
+                let piece = rest.split_to(rest.len().min(COPY_BYTES));
+                if sink.send(piece).await.is_err() {
+                    break;
+                }
+            }
+            sink.finish().await
+        };
+        self.heard(copied).await
+    }
+
     /// The answer, or that it will not come. A connection whose answer did not come is not given back: the next one would
     /// read it.
     async fn heard<T>(
@@ -331,10 +381,10 @@ impl Session {
         answer: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
     ) -> std::result::Result<T, Trouble> {
         let answer = match self.process {
-            None => heard(SILENCE_MAX, answer).await,
+            None => heard(self.silence_max, answer).await,
             Some(process) => tokio::select! {
                 biased;
-                answer = heard(SILENCE_MAX, answer) => answer,
+                answer = heard(self.silence_max, answer) => answer,
                 () = self.asker.lost(process) => Err(Trouble::silent("the answer was lost on the way")),
             },
         };

@@ -6,6 +6,7 @@
 //! what comes after the last column allowed are kept as members of one JSON object in `geonce_other`.
 
 use super::Columns as Wanted;
+use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use geonce_key::{Feature, Pointer, Property, Version};
 use std::borrow::Cow;
@@ -13,30 +14,32 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The column that takes what has none of its own.
-pub(super) const OTHER: &str = "geonce_other";
+pub(crate) const OTHER: &str = "geonce_other";
 /// Under this name a Feature's `id` goes there, where a property has taken the column `id`.
 const OTHER_ID: &str = "geonce_id";
 /// The longest name of a column or a layer.
-pub(super) const NAME_BYTES_MAX: usize = 63;
+pub(crate) const NAME_BYTES_MAX: usize = 63;
 /// Whole numbers up to here are exact in a column of doubles.
-pub(super) const EXACT_MAX: u64 = 1 << 53;
+pub(crate) const EXACT_MAX: u64 = 1 << 53;
 
 /// What a kind of database asks of columns.
 #[derive(Debug)]
-pub(super) struct Dialect {
+pub(crate) struct Dialect {
     /// Names, in lower case, that no column may have, beside our own.
-    pub(super) reserved: &'static [&'static str],
+    pub(crate) reserved: &'static [&'static str],
     /// Whether text may hold the character NUL.
-    pub(super) takes_nul: bool,
+    pub(crate) takes_nul: bool,
     /// Whether arrays and objects get a column of type JSON; else text.
-    pub(super) has_json: bool,
+    pub(crate) has_json: bool,
+    /// Whether a time is kept as text, which then is in UTC, to the millisecond.
+    pub(crate) times_are_text: bool,
     /// The most columns that may be asked for.
-    pub(super) columns_max: usize,
+    pub(crate) columns_max: usize,
 }
 
 /// What a column takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub(crate) enum Type {
     Boolean,
     /// Whole numbers of so many bits.
     Integer(u32),
@@ -104,7 +107,9 @@ impl Type {
             (Type::ParsedJson, _) => {
                 Some(json(value)).filter(|json| !json.contains("\\u")).map(|json| Value::Text(json.into()))
             }
-            (Type::Time, Property::Text(found)) if is_time(found) => text(found),
+            (Type::Time, Property::Text(found)) if is_time(found) => {
+                if dialect.times_are_text { utc(found) } else { text(found) }
+            }
             (Type::Date, Property::Text(found)) if is_date(found) => text(found),
             (Type::Uuid, Property::Text(found)) if is_uuid(found) => text(found),
             _ => None,
@@ -115,6 +120,15 @@ impl Type {
 /// Whether a text is an instant that every database knows; there is no year nought.
 fn is_time(text: &str) -> bool {
     !text.starts_with("0000") && matches!(Version::parse(text), Some(Version::Time { .. }))
+}
+
+/// An instant as every program reads it that keeps times as text.
+fn utc(text: &str) -> Option<Value<'static>> {
+    let Some(Version::Time { seconds, mut fraction }) = Version::parse(text) else { return None };
+    fraction.truncate(3);
+    let millis: i64 = format!("{fraction:0<3}").parse().ok()?;
+    let instant = Timestamp::from_millis(seconds.checked_mul(1_000)?.checked_add(millis)?);
+    Some(Value::Text(instant.to_string().into()))
 }
 
 fn is_date(text: &str) -> bool {
@@ -131,7 +145,7 @@ fn is_uuid(text: &str) -> bool {
 
 /// A value on its way into a column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Null,
     Boolean(bool),
     Integer(i64),
@@ -141,29 +155,29 @@ pub(super) enum Value<'a> {
 
 /// A column for a property.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
-    pub(super) name: String,
-    pub(super) kind: Type,
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) kind: Type,
     /// Whether we made it: an update then empties it where the property is gone. Others' columns keep their value.
-    pub(super) ours: bool,
+    pub(crate) ours: bool,
     /// Whether it can be turned from whole numbers into doubles.
-    pub(super) widens: bool,
+    pub(crate) widens: bool,
 }
 
 /// How the table has to change before rows can be written.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Change {
+pub(crate) struct Change {
     /// Columns to add, by index.
-    pub(super) added: Vec<usize>,
+    pub(crate) added: Vec<usize>,
     /// Columns to turn from whole numbers into doubles, by index.
-    pub(super) widened: Vec<usize>,
+    pub(crate) widened: Vec<usize>,
     /// Whether `geonce_other` is to be added.
-    pub(super) other: bool,
+    pub(crate) other: bool,
 }
 
 /// The property columns of a layer.
 #[derive(Clone, Debug)]
-pub(super) struct Columns {
+pub(crate) struct Columns {
     wanted: Arc<Wanted>,
     dialect: &'static Dialect,
     list: Vec<Column>,
@@ -175,7 +189,7 @@ pub(super) struct Columns {
 
 impl Columns {
     /// Columns of a table that has these already; `taken` are all others it has.
-    pub(super) fn new(wanted: Arc<Wanted>, dialect: &'static Dialect, list: Vec<Column>, taken: &[String]) -> Columns {
+    pub(crate) fn new(wanted: Arc<Wanted>, dialect: &'static Dialect, list: Vec<Column>, taken: &[String]) -> Columns {
         let taken = taken.iter().chain(list.iter().map(|column| &column.name));
         let taken: HashSet<String> = taken.map(|name| name.to_ascii_lowercase()).collect();
         let by_name = list.iter().enumerate().map(|(index, column)| (column.name.clone(), index)).collect();
@@ -183,23 +197,23 @@ impl Columns {
         Columns { wanted, dialect, list, by_name, taken, has_other }
     }
 
-    pub(super) fn list(&self) -> &[Column] {
+    pub(crate) fn list(&self) -> &[Column] {
         &self.list
     }
 
-    pub(super) fn has_other(&self) -> bool {
+    pub(crate) fn has_other(&self) -> bool {
         self.has_other
     }
 
     /// Columns of these names stay what they are.
-    pub(super) fn keep(&mut self, names: &HashSet<String>) {
+    pub(crate) fn keep(&mut self, names: &HashSet<String>) {
         for column in self.list.iter_mut().filter(|column| names.contains(&column.name)) {
             column.widens = false;
         }
     }
 
     /// Makes room for a feature's properties, and notes in `change` what that takes.
-    pub(super) fn learn(&mut self, feature: &Feature, change: &mut Change) {
+    pub(crate) fn learn(&mut self, feature: &Feature, change: &mut Change) {
         let wanted = Arc::clone(&self.wanted);
         each(&wanted, feature, &mut |name, value| self.learn_one(name, value, change));
     }
@@ -218,18 +232,57 @@ impl Columns {
                 return;
             }
         } else if self.may_add(name) && kind.fit(value, self.dialect).is_some() {
-            let index = self.list.len();
-            self.list.push(Column { name: name.to_owned(), kind, ours: true, widens: true });
-            self.by_name.insert(name.to_owned(), index);
-            self.taken.insert(name.to_ascii_lowercase());
+            let index = self.add(name, kind);
             change.added.push(index);
             return;
         }
+        self.declare_other(change);
+    }
+
+    /// The column for a field of this name and type: one of its name that is there, whatever its type; else one of its name
+    /// but for case; else a new one. None where there can be none, or where `used` has it already.
+    pub(crate) fn declare(
+        &mut self,
+        name: &str,
+        kind: Type,
+        used: &HashSet<usize>,
+        change: &mut Change,
+    ) -> Option<usize> {
+        let free = |index: &usize| !used.contains(index);
+        if let Some(index) = self.by_name.get(name).copied().filter(free) {
+            return Some(index);
+        }
+        let alike = |(_, column): &(usize, &Column)| column.name.eq_ignore_ascii_case(name);
+        if let Some((index, _)) = self.list.iter().enumerate().find(alike).filter(|(index, _)| free(index)) {
+            return Some(index);
+        }
+        self.may_add(name).then(|| {
+            let index = self.add(name, kind);
+            change.added.push(index);
+            index
+        })
+    }
+
+    /// Makes room for what has no column.
+    pub(crate) fn declare_other(&mut self, change: &mut Change) {
         if !self.has_other {
             self.has_other = true;
             self.taken.insert(OTHER.to_owned());
             change.other = true;
         }
+    }
+
+    /// The value as a column stores it, where it fits.
+    pub(crate) fn fit<'a>(&self, index: usize, value: &'a Property) -> Option<Value<'a>> {
+        self.list[index].kind.fit(value, self.dialect)
+    }
+
+    fn add(&mut self, name: &str, kind: Type) -> usize {
+        let index = self.list.len();
+        self.list.push(Column { name: name.to_owned(), kind, ours: true, widens: true });
+        self.by_name.insert(name.to_owned(), index);
+        self.taken.insert(name.to_ascii_lowercase());
+        index
     }
 
     fn may_add(&self, name: &str) -> bool {
@@ -241,7 +294,7 @@ impl Columns {
     }
 
     /// Gives each of a feature's values to `bind` with the index of its column, and the rest as JSON to `other`.
-    pub(super) fn values<E>(
+    pub(crate) fn values<E>(
         &self,
         feature: &Feature,
         other: &mut String,
@@ -324,14 +377,14 @@ fn from_json(value: serde_json::Value) -> Property {
     }
 }
 
-fn append_member(name: &str, value: &Property, other: &mut String) {
+pub(crate) fn append_member(name: &str, value: &Property, other: &mut String) {
     other.push(if other.is_empty() { '{' } else { ',' });
     append_string(name, other);
     other.push(':');
     append_json(value, other);
 }
 
-fn json(value: &Property) -> String {
+pub(crate) fn json(value: &Property) -> String {
     let mut out = String::new();
     append_json(value, &mut out);
     out
@@ -364,7 +417,7 @@ fn is_name(name: &str, dialect: &Dialect) -> bool {
 }
 
 /// Refuses declared columns that cannot be.
-pub(super) fn check(wanted: &Wanted, dialect: &Dialect) -> Result<()> {
+pub(crate) fn check(wanted: &Wanted, dialect: &Dialect) -> Result<()> {
     let refuse = |what: String| Err(Error::new(Kind::Invalid, what));
     let (count, declared) = match wanted {
         Wanted::Auto { max } => (*max, &[][..]),
@@ -390,6 +443,6 @@ pub(super) fn check(wanted: &Wanted, dialect: &Dialect) -> Result<()> {
 }
 
 /// An identifier as SQL writes it.
-pub(super) fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

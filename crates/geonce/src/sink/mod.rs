@@ -1,14 +1,14 @@
 //! Destinations. [`Sink`] is the contract, [`open`] the only match on kinds, [`conformance`] the suite that every
 //! transactional sink passes.
 
-mod columns;
+pub(crate) mod columns;
 pub mod conformance;
-mod geopackage;
+pub(crate) mod geopackage;
 mod http;
 mod ndjson;
-mod postgis;
+pub(crate) mod postgis;
 mod thread;
-mod version;
+pub(crate) mod version;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};

@@ -4,6 +4,10 @@
 //! the same transaction as the rows: whoever comes after a crash finds out what is in. A destination's layer has the form that
 //! the sinks give it, and is the same layer for both.
 
+mod geopackage;
+mod postgis;
+mod slots;
+
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId};
@@ -25,6 +29,17 @@ pub enum Mode {
     },
     /// Its features take the place of all that was there, in one moment.
     Replace,
+}
+
+impl Mode {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Mode::Append => "append",
+            Mode::Upsert { .. } => "upsert",
+            Mode::Replace => "replace",
+        }
+    }
 }
 
 /// A load, as its destination needs to know it.
@@ -91,6 +106,18 @@ pub struct Tally {
     pub stale: u64,
 }
 
+impl Tally {
+    /// Both together.
+    fn plus(self, other: Tally) -> Tally {
+        Tally {
+            inserted: self.inserted + other.inserted,
+            updated: self.updated + other.updated,
+            unchanged: self.unchanged + other.unchanged,
+            stale: self.stale + other.stale,
+        }
+    }
+}
+
 /// How far a load has come, as its destination has it on record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -128,9 +155,32 @@ pub trait Target: Send {
 /// Opens a destination for a load: `gpkg:file`, or `postgresql://…`. Files are relative to `folder`. Waits for another
 /// runner of the same load to end its transaction.
 pub async fn open(url: &str, plan: Plan, folder: &Path) -> Result<Box<dyn Target>> {
-    let _ = (plan, folder);
     match url.split_once(':') {
+        Some(("gpkg", file)) => geopackage::open(&folder.join(file), plan).await,
+        Some(("postgresql" | "postgres", _)) => postgis::open(url, plan).await,
         _ => Err(Error::new(Kind::Invalid, format!("{url:?} is no destination"))
             .hint("parcels.gpkg, or postgresql://localhost/gis")),
     }
 }
+
+/// The coordinate system of a layer: its own if it is there, else what is asked for.
+fn decide_crs(place: &str, found: Option<i64>, asked: Option<u32>) -> Result<u32> {
+    let code = match (found, asked) {
+        (None, asked) => i64::from(asked.unwrap_or(CRS)),
+        (Some(found), Some(asked)) if found != i64::from(asked) => {
+            return Err(Error::new(Kind::Incompatible, format!("{place} is in EPSG:{found}, not in EPSG:{asked}"))
+                .hint(format!("EPSG:{found} as the destination's coordinate system, or another layer")));
+        }
+        (Some(found), _) => found,
+    };
+    match u32::try_from(code).ok().and_then(geonce_key::crs::lookup) {
+        Some(crs) => Ok(crs.code()),
+        None => {
+            let what = format!("{place}: EPSG:{code} is not a coordinate system that we know");
+            Err(Error::new(Kind::Incompatible, what).hint("another layer, or another coordinate system for it"))
+        }
+    }
+}
+
+/// The coordinate system of a new layer that none was asked for.
+const CRS: u32 = 4326;

@@ -5,7 +5,7 @@
 use super::geometry;
 use crate::error::{Error, Kind, Result};
 use rusqlite::functions::FunctionFlags;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS gpkg_extensions (table_name TEXT, column_name TEXT, e
 ";
 
 /// Opens or creates the file, without looking at what is in it.
-pub(super) fn connect(path: &Path, timeout: Duration) -> rusqlite::Result<Connection> {
+pub(crate) fn connect(path: &Path, timeout: Duration) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(timeout)?;
@@ -60,7 +60,7 @@ pub(super) fn connect(path: &Path, timeout: Duration) -> rusqlite::Result<Connec
 }
 
 /// Takes away the journal, so that the file is all there is. Another program that has the file open may prevent it.
-pub(super) fn tidy(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn tidy(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))
 }
 
@@ -78,7 +78,7 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Makes a new file a GeoPackage, and refuses another program's database.
-pub(super) fn initialise(transaction: &Transaction<'_>, path: &Path) -> Result<()> {
+pub(crate) fn initialise(transaction: &Connection, path: &Path) -> Result<()> {
     let doing = |error| failure(path, "looking into", &error);
     let count = |sql: &str| transaction.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(doing);
     let tables = count("SELECT count(*) FROM sqlite_master")?;
@@ -99,7 +99,7 @@ pub(super) fn initialise(transaction: &Transaction<'_>, path: &Path) -> Result<(
 }
 
 /// Describes a coordinate system to the file, unless it knows it.
-pub(super) fn add_srs(transaction: &Transaction<'_>, code: u32) -> rusqlite::Result<()> {
+pub(crate) fn add_srs(transaction: &Connection, code: u32) -> rusqlite::Result<()> {
     let crs = geonce_key::crs::lookup(code);
     let name = crs.as_ref().map_or_else(|| format!("EPSG:{code}"), |crs| crs.name().to_owned());
     let definition = crs.as_ref().and_then(geonce_key::crs::Crs::wkt).unwrap_or_else(|| "undefined".to_owned());
@@ -111,7 +111,7 @@ pub(super) fn add_srs(transaction: &Transaction<'_>, code: u32) -> rusqlite::Res
 }
 
 /// What an error of SQLite means for whoever waits.
-pub(super) fn kind(error: &rusqlite::Error) -> Kind {
+pub(crate) fn kind(error: &rusqlite::Error) -> Kind {
     match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy
@@ -131,13 +131,13 @@ pub(super) fn kind(error: &rusqlite::Error) -> Kind {
 }
 
 /// Whether it is the row that SQLite refuses, rather than everything.
-pub(super) fn is_about_the_row(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_about_the_row(error: &rusqlite::Error) -> bool {
     use ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
     matches!(error.sqlite_error_code(), Some(ConstraintViolation | TooBig | TypeMismatch))
 }
 
 /// A failure while `doing` something to the file.
-pub(super) fn failure(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
+pub(crate) fn failure(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
     let kind = kind(error);
     let failed = Error::new(kind, format!("{doing} {}", path.display())).because(error.to_string());
     match kind {

@@ -7,7 +7,7 @@ use geonce_key::wkb::{self, Dialect};
 use geonce_key::{Kind, Shape};
 
 /// Least x, greatest x, least y, greatest y: the order of the envelope and of the R-tree's columns.
-pub(super) type Bounds = [f64; 4];
+pub(crate) type Bounds = [f64; 4];
 
 const LITTLE_ENDIAN: u8 = 1;
 const ENVELOPE_XY: u8 = 1 << 1;
@@ -19,25 +19,25 @@ const ISO_Z: u32 = 1_000;
 const DEPTH_MAX: usize = 32;
 
 /// The smallest box around all positions.
-pub(super) fn bounds(shape: &Shape<f64>) -> Option<Bounds> {
+pub(crate) fn bounds(shape: &Shape<f64>) -> Option<Bounds> {
     let &[x, y, _] = shape.positions.first()?;
     let grow = |b: Bounds, p: &[f64; 3]| [b[0].min(p[0]), b[1].max(p[0]), b[2].min(p[1]), b[3].max(p[1])];
     Some(shape.positions.iter().fold([x, x, y, y], grow))
 }
 
 /// The box around two boxes.
-pub(super) fn join(a: Option<Bounds>, b: Option<Bounds>) -> Option<Bounds> {
+pub(crate) fn join(a: Option<Bounds>, b: Option<Bounds>) -> Option<Bounds> {
     match (a, b) {
         (Some(a), Some(b)) => Some([a[0].min(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].max(b[3])]),
         (one, other) => one.or(other),
     }
 }
 
-/// Writes a geometry over what `out` held, and tells its bounds.
-pub(super) fn write(shape: &Shape<f64>, srs: u32, out: &mut Vec<u8>) -> Option<Bounds> {
+/// Writes a geometry over what `out` held, as a Multi… of one if asked, and tells its bounds.
+pub(crate) fn write(shape: &Shape<f64>, srs: u32, as_multi: bool, out: &mut Vec<u8>) -> Option<Bounds> {
     out.clear();
     let bounds = bounds(shape)?;
-    let is_point = !shape.collection && shape.members().next().is_some_and(|member| member.kind == Kind::Point);
+    let is_point = !as_multi && !shape.collection && shape.members().next().is_some_and(|member| member.kind == Kind::Point);
     out.extend_from_slice(b"GP\0");
     out.push(if is_point { LITTLE_ENDIAN } else { LITTLE_ENDIAN | ENVELOPE_XY });
     out.extend_from_slice(&srs.to_le_bytes());
@@ -46,12 +46,12 @@ pub(super) fn write(shape: &Shape<f64>, srs: u32, out: &mut Vec<u8>) -> Option<B
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
-    wkb::append(shape, Dialect::Iso, false, out);
+    wkb::append(shape, Dialect::Iso, as_multi, out);
     Some(bounds)
 }
 
 /// The bounds of a geometry in GeoPackage binary; `None` where it is empty, or nothing that can be read.
-pub(super) fn read_bounds(blob: &[u8]) -> Option<Bounds> {
+pub(crate) fn read_bounds(blob: &[u8]) -> Option<Bounds> {
     let [b'G', b'P', _, flags, ..] = *blob else { return None };
     if flags & EMPTY != 0 {
         return None;
@@ -164,7 +164,7 @@ mod tests {
         ] {
             let shape = wkt::read(text.as_bytes(), &Limits::default()).unwrap().shape;
             let mut blob = Vec::new();
-            let bounds = write(&shape, 4326, &mut blob).unwrap();
+            let bounds = write(&shape, 4326, false, &mut blob).unwrap();
             assert_eq!(read_bounds(&blob), Some(bounds), "{text}");
             let header = if text.starts_with("POINT") { 8 } else { 40 };
             assert_eq!(wkb::read(&blob[header..], &Limits::default()).unwrap().shape, shape, "{text}");

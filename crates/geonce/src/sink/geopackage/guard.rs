@@ -12,9 +12,9 @@ use crate::event::{EventId, Outcome};
 use crate::sink::Proof;
 use crate::sink::version::Held;
 use geonce_key::Version;
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Result, Transaction};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Result};
 
-pub(super) const TABLES: [&str; 4] =
+pub(crate) const TABLES: [&str; 4] =
     ["gpkg_geonce_applied", "gpkg_geonce_entity", "gpkg_geonce_layer", "gpkg_geonce_column"];
 
 /// Without rowid: one B-tree, and the key is stored once. Keys are random, so rows are kept as short as can be.
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS gpkg_geonce_entity (layer INTEGER NOT NULL, entity BL
 ";
 
 /// Creates what is missing.
-pub(super) fn create(transaction: &Transaction<'_>) -> Result<()> {
+pub(crate) fn create(transaction: &Connection) -> Result<()> {
     transaction.execute_batch(SCHEMA)?;
     for table in TABLES {
         // A UNIQUE constraint does not hold for rows with NULL, so the row is looked for first.
@@ -45,19 +45,19 @@ pub(super) fn create(transaction: &Transaction<'_>) -> Result<()> {
 }
 
 /// The number of a layer, given on first use.
-pub(super) fn layer(transaction: &Transaction<'_>, name: &str) -> Result<i64> {
+pub(crate) fn layer(transaction: &Connection, name: &str) -> Result<i64> {
     transaction.execute("INSERT INTO gpkg_geonce_layer (name) VALUES (?1) ON CONFLICT DO NOTHING", [name])?;
     transaction.query_row("SELECT id FROM gpkg_geonce_layer WHERE name = ?1", [name], |row| row.get(0))
 }
 
 /// The highest number given to an arrival.
-pub(super) fn last_arrival(connection: &Connection, layer: i64) -> Result<i64> {
+pub(crate) fn last_arrival(connection: &Connection, layer: i64) -> Result<i64> {
     let sql = "SELECT coalesce(max(CAST(version AS INTEGER)), 0) FROM gpkg_geonce_entity WHERE layer = ?1";
     connection.query_row(sql, [layer], |row| row.get(0))
 }
 
 /// Events decided in a layer, by key.
-pub(super) fn page(connection: &Connection, layer: &str, after: Option<[u8; 16]>, limit: usize) -> Result<Vec<Proof>> {
+pub(crate) fn page(connection: &Connection, layer: &str, after: Option<[u8; 16]>, limit: usize) -> Result<Vec<Proof>> {
     let sql = "SELECT key, event FROM gpkg_geonce_applied
                WHERE layer = (SELECT id FROM gpkg_geonce_layer WHERE name = ?1) AND key > ?2 ORDER BY key LIMIT ?3";
     let after = after.as_ref().map_or(&[][..], |key| &key[..]);
@@ -69,7 +69,7 @@ pub(super) fn page(connection: &Connection, layer: &str, after: Option<[u8; 16]>
 }
 
 /// Which keys were decided in a layer.
-pub(super) fn decided(connection: &Connection, layer: &str, keys: impl Iterator<Item = [u8; 16]>) -> Result<Vec<bool>> {
+pub(crate) fn decided(connection: &Connection, layer: &str, keys: impl Iterator<Item = [u8; 16]>) -> Result<Vec<bool>> {
     let sql = "SELECT 1 FROM gpkg_geonce_applied
                WHERE layer = (SELECT id FROM gpkg_geonce_layer WHERE name = ?1) AND key = ?2";
     let mut statement = connection.prepare_cached(sql)?;
@@ -77,7 +77,7 @@ pub(super) fn decided(connection: &Connection, layer: &str, keys: impl Iterator<
 }
 
 /// The statements of one transaction.
-pub(super) struct Guard<'c> {
+pub(crate) struct Guard<'c> {
     layer: i64,
     find: CachedStatement<'c>,
     add: CachedStatement<'c>,
@@ -86,7 +86,7 @@ pub(super) struct Guard<'c> {
 }
 
 impl<'c> Guard<'c> {
-    pub(super) fn new(connection: &'c Connection, layer: i64) -> Result<Guard<'c>> {
+    pub(crate) fn new(connection: &'c Connection, layer: i64) -> Result<Guard<'c>> {
         Ok(Guard {
             layer,
             find: connection.prepare_cached("SELECT stale FROM gpkg_geonce_applied WHERE layer = ?1 AND key = ?2")?,
@@ -104,18 +104,18 @@ impl<'c> Guard<'c> {
     }
 
     /// What became of this key here, if it was decided.
-    pub(super) fn outcome(&mut self, key: [u8; 16]) -> Result<Option<Outcome>> {
+    pub(crate) fn outcome(&mut self, key: [u8; 16]) -> Result<Option<Outcome>> {
         let stale: Option<bool> = self.find.query_row((self.layer, key), |row| row.get(0)).optional()?;
         Ok(stale.map(|stale| if stale { Outcome::Stale } else { Outcome::Applied }))
     }
 
     /// Remembers that a key is decided; false where it was already.
-    pub(super) fn decide(&mut self, key: [u8; 16], event: EventId, outcome: Outcome) -> Result<bool> {
+    pub(crate) fn decide(&mut self, key: [u8; 16], event: EventId, outcome: Outcome) -> Result<bool> {
         let stale = outcome == Outcome::Stale;
         Ok(self.add.execute((self.layer, key, event.to_bytes(), stale))? > 0)
     }
 
-    pub(super) fn entity(&mut self, entity: &[u8; 32]) -> Result<Option<Held>> {
+    pub(crate) fn entity(&mut self, entity: &[u8; 32]) -> Result<Option<Held>> {
         let read = |row: &rusqlite::Row<'_>| {
             Ok(Held {
                 version: Version::parse(row.get_ref(0)?.as_str()?),
@@ -127,7 +127,7 @@ impl<'c> Guard<'c> {
         self.find_entity.query_row((self.layer, entity), read).optional()
     }
 
-    pub(super) fn set_entity(
+    pub(crate) fn set_entity(
         &mut self,
         entity: &[u8; 32],
         version: &Version,

@@ -13,36 +13,37 @@ use crate::sink::columns::{Change, Column, Columns, Dialect, OTHER, Type, Value,
 use geonce_key::Shape;
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Transaction};
+use rusqlite::{Connection, OptionalExtension};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// What the layer is called in our tables, and how its rows are written.
-pub(super) struct Layer {
-    pub(super) id: i64,
-    pub(super) columns: Columns,
+pub(crate) struct Layer {
+    pub(crate) id: i64,
+    pub(crate) columns: Columns,
     /// Whether we write the R-tree; else its triggers do.
-    pub(super) writes_rtree: bool,
+    pub(crate) writes_rtree: bool,
     /// The highest number given to an arrival.
-    pub(super) arrival: i64,
+    pub(crate) arrival: i64,
     geometry_type: String,
     z: i64,
-    fid: String,
-    geometry: String,
-    pub(super) insert: String,
-    pub(super) update: String,
-    pub(super) insert_rtree: String,
-    pub(super) delete_rtree: String,
+    pub(crate) fid: String,
+    pub(crate) geometry: String,
+    pub(crate) insert: String,
+    pub(crate) update: String,
+    pub(crate) insert_rtree: String,
+    pub(crate) delete_rtree: String,
 }
 
 /// The type that takes all others.
 const ANY: &str = "GEOMETRY";
 
 /// Columns as SQLite has them; its own limit is 2,000 of them.
-pub(super) static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     reserved: &["fid", "geom", "rowid", "oid", "_rowid_"],
     takes_nul: true,
     has_json: false,
+    times_are_text: true,
     columns_max: 1_000,
 };
 
@@ -57,6 +58,8 @@ fn type_of(declared: &str) -> Type {
         "MEDIUMINT" => Type::Integer(32),
         "INT" | "INTEGER" => Type::Integer(64),
         "FLOAT" | "DOUBLE" | "REAL" => Type::Real,
+        "DATE" => Type::Date,
+        "DATETIME" => Type::Time,
         "TEXT" => Type::Text(size.trim_end_matches(')').trim().parse().unwrap_or(usize::MAX)),
         _ => Type::Foreign,
     }
@@ -67,6 +70,8 @@ fn declared_type(kind: Type) -> &'static str {
         Type::Boolean => "BOOLEAN",
         Type::Integer(_) => "INTEGER",
         Type::Real => "REAL",
+        Type::Date => "DATE",
+        Type::Time => "DATETIME",
         _ => "TEXT",
     }
 }
@@ -84,7 +89,15 @@ impl ToSql for Value<'_> {
 }
 
 /// Finds or makes the layer.
-pub(super) fn load(transaction: &Transaction<'_>, settings: &Settings) -> Result<Layer> {
+pub(crate) fn load(transaction: &Connection, settings: &Settings) -> Result<Layer> {
+    let mut layer = open(transaction, settings)?;
+    let doing = |error| failure(&settings.path, &format!("opening the layer {} of", settings.layer), &error);
+    layer.add_indexes(transaction, settings, |each| transaction.execute_batch(&each.insert())).map_err(doing)?;
+    Ok(layer)
+}
+
+/// Finds or makes the layer, which need not have indexes then.
+pub(crate) fn open(transaction: &Connection, settings: &Settings) -> Result<Layer> {
     let doing = |error| failure(&settings.path, &format!("opening the layer {} of", settings.layer), &error);
     guard::create(transaction).map_err(doing)?;
     let id = guard::layer(transaction, &settings.layer).map_err(doing)?;
@@ -123,14 +136,11 @@ pub(super) fn load(transaction: &Transaction<'_>, settings: &Settings) -> Result
         delete_rtree: String::new(),
     };
     layer.read_columns(transaction, settings)?;
-    layer.add_rtree(transaction, settings).map_err(doing)?;
-    layer.writes_rtree = has_only_standard_triggers(transaction, settings, &layer.geometry).map_err(doing)?;
-    transaction.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, !layer.writes_rtree).map_err(doing)?;
     layer.write_statements(settings);
     Ok(layer)
 }
 
-fn refuse_taken(transaction: &Transaction<'_>, settings: &Settings) -> Result<()> {
+fn refuse_taken(transaction: &Connection, settings: &Settings) -> Result<()> {
     let sql = "SELECT type FROM sqlite_master WHERE lower(name) = lower(?1)";
     let taken: Option<String> = transaction
         .query_row(sql, [&settings.layer], |row| row.get(0))
@@ -146,7 +156,7 @@ fn refuse_taken(transaction: &Transaction<'_>, settings: &Settings) -> Result<()
     }
 }
 
-fn create(transaction: &Transaction<'_>, settings: &Settings) -> rusqlite::Result<()> {
+fn create(transaction: &Connection, settings: &Settings) -> rusqlite::Result<()> {
     add_srs(transaction, settings.crs)?;
     let table = quoted(&settings.layer);
     transaction.execute_batch(&format!(
@@ -165,7 +175,7 @@ fn create(transaction: &Transaction<'_>, settings: &Settings) -> rusqlite::Resul
 }
 
 fn has_only_standard_triggers(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     settings: &Settings,
     geometry: &str,
 ) -> rusqlite::Result<bool> {
@@ -178,8 +188,35 @@ fn has_only_standard_triggers(
         .try_fold(true, |all, one: rusqlite::Result<_>| Ok(all && one?))
 }
 
+/// The boxes of all rows of a layer.
+pub(crate) struct Boxes {
+    /// The name of the R-tree that they belong into.
+    pub(crate) rtree: String,
+    /// A statement that gives each: row, least x, greatest x, least y, greatest y.
+    pub(crate) select: String,
+}
+
+impl Boxes {
+    fn insert(&self) -> String {
+        format!("INSERT INTO {} {}", quoted(&self.rtree), self.select)
+    }
+}
+
 impl Layer {
-    fn read_columns(&mut self, transaction: &Transaction<'_>, settings: &Settings) -> Result<()> {
+    /// Adds what indexes the layer lacks; `fill` fills a new R-tree.
+    pub(crate) fn add_indexes(
+        &mut self,
+        transaction: &Connection,
+        settings: &Settings,
+        fill: impl FnOnce(&Boxes) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        add_key_index(transaction, &settings.layer)?;
+        self.add_rtree(transaction, settings, fill)?;
+        self.writes_rtree = has_only_standard_triggers(transaction, settings, &self.geometry)?;
+        transaction.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, !self.writes_rtree).map(drop)
+    }
+
+    fn read_columns(&mut self, transaction: &Connection, settings: &Settings) -> Result<()> {
         let doing = |error| failure(&settings.path, "reading the columns of", &error);
         let found = table_columns(transaction, &settings.layer).map_err(doing)?;
         let ours = our_columns(transaction, self.id).map_err(doing)?;
@@ -195,7 +232,6 @@ impl Layer {
             let sql = format!("ALTER TABLE {} ADD COLUMN {name} TEXT", quoted(&settings.layer));
             transaction.execute_batch(&sql).map_err(doing)?;
         }
-        add_key_index(transaction, &settings.layer).map_err(doing)?;
         let mut taken = vec!["geonce_key".to_owned(), "geonce_event".to_owned()];
         let mut list = Vec::new();
         for column in found {
@@ -216,7 +252,12 @@ impl Layer {
     }
 
     /// Adds the R-tree extension where the layer has none: clause F.3 of the standard, with its trigger names.
-    fn add_rtree(&self, transaction: &Transaction<'_>, settings: &Settings) -> rusqlite::Result<()> {
+    fn add_rtree(
+        &self,
+        transaction: &Connection,
+        settings: &Settings,
+        fill: impl FnOnce(&Boxes) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
         let (layer, geometry) = (&settings.layer, &self.geometry);
         let known = transaction
             .prepare("SELECT 1 FROM gpkg_extensions WHERE extension_name = 'gpkg_rtree_index' AND lower(table_name) = lower(?1)")?
@@ -234,18 +275,18 @@ impl Layer {
         let lacks = format!("(NEW.{g} ISNULL OR ST_IsEmpty(NEW.{g}))");
         let remove = format!("DELETE FROM {rtree} WHERE id = OLD.{i}");
         let new = has("NEW.");
+        transaction
+            .execute_batch(&format!("CREATE VIRTUAL TABLE {rtree} USING rtree(id, minx, maxx, miny, maxy)"))?;
+        let select = format!("SELECT {} FROM {table} WHERE {}", values(""), has(""));
+        fill(&Boxes { rtree: rtree_name.clone(), select })?;
         transaction.execute_batch(&format!(
-            "CREATE VIRTUAL TABLE {rtree} USING rtree(id, minx, maxx, miny, maxy);
-             INSERT INTO {rtree} SELECT {each} FROM {table} WHERE {all};
-             CREATE TRIGGER {insert} AFTER INSERT ON {table} WHEN {new} BEGIN {put}; END;
+            "CREATE TRIGGER {insert} AFTER INSERT ON {table} WHEN {new} BEGIN {put}; END;
              CREATE TRIGGER {update1} AFTER UPDATE OF {g} ON {table} WHEN OLD.{i} = NEW.{i} AND {new} BEGIN {put}; END;
              CREATE TRIGGER {update2} AFTER UPDATE OF {g} ON {table} WHEN OLD.{i} = NEW.{i} AND {lacks} BEGIN {remove}; END;
              CREATE TRIGGER {update3} AFTER UPDATE ON {table} WHEN OLD.{i} != NEW.{i} AND {new} BEGIN {remove}; {put}; END;
              CREATE TRIGGER {update4} AFTER UPDATE ON {table} WHEN OLD.{i} != NEW.{i} AND {lacks}
                BEGIN DELETE FROM {rtree} WHERE id IN (OLD.{i}, NEW.{i}); END;
              CREATE TRIGGER {delete} AFTER DELETE ON {table} WHEN OLD.{g} NOT NULL BEGIN {remove}; END;",
-            each = values(""),
-            all = has(""),
             insert = trigger("insert"),
             update1 = trigger("update1"),
             update2 = trigger("update2"),
@@ -262,9 +303,9 @@ impl Layer {
     }
 
     /// Brings the table to the columns that rows need.
-    pub(super) fn change(
+    pub(crate) fn change(
         &mut self,
-        transaction: &Transaction<'_>,
+        transaction: &Connection,
         settings: &Settings,
         change: &Change,
     ) -> rusqlite::Result<()> {
@@ -325,17 +366,18 @@ impl Layer {
     }
 
     /// The number of the parameter that follows the columns.
-    pub(super) fn parameters(&self) -> usize {
+    pub(crate) fn parameters(&self) -> usize {
         3 + self.columns.list().len() + usize::from(self.columns.has_other())
     }
 
-    /// Whether a geometry may be in this layer.
-    pub(super) fn admits(&self, shape: &Shape<f64>) -> std::result::Result<(), Cause> {
+    /// Whether a geometry may be in this layer, and if so, whether only as a Multi… of one.
+    pub(crate) fn admits(&self, shape: &Shape<f64>) -> std::result::Result<bool, Cause> {
         let name = shape.type_name().to_ascii_uppercase();
+        let as_multi = self.geometry_type.strip_prefix("MULTI") == Some(&name);
         let fits = match self.geometry_type.as_str() {
             ANY => true,
             "GEOMETRYCOLLECTION" => shape.collection || name.starts_with("MULTI"),
-            only => only == name,
+            only => as_multi || only == name,
         };
         let refuse = |code, message| Err(Cause::new(Class::Geometry, code, message));
         if !fits {
@@ -344,12 +386,12 @@ impl Layer {
         match (self.z, shape.has_z) {
             (0, true) => refuse("geometry_z", "the layer takes no third coordinate".to_owned()),
             (1, false) => refuse("geometry_z", "the layer wants a third coordinate".to_owned()),
-            _ => Ok(()),
+            _ => Ok(as_multi),
         }
     }
 
     /// Notes that rows were written within `extent`. The extent in the file only grows.
-    pub(super) fn touch(
+    pub(crate) fn touch(
         connection: &Connection,
         settings: &Settings,
         extent: Option<geometry::Bounds>,
@@ -379,7 +421,7 @@ struct Found {
     hidden: bool,
 }
 
-fn table_columns(transaction: &Transaction<'_>, table: &str) -> rusqlite::Result<Vec<Found>> {
+fn table_columns(transaction: &Connection, table: &str) -> rusqlite::Result<Vec<Found>> {
     let mut statement = transaction.prepare("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?1)")?;
     let rows = statement.query_map([table], |row| {
         Ok(Found { name: row.get(0)?, declared: row.get(1)?, key: row.get(2)?, hidden: row.get(3)? })
@@ -387,13 +429,13 @@ fn table_columns(transaction: &Transaction<'_>, table: &str) -> rusqlite::Result
     rows.collect()
 }
 
-fn our_columns(transaction: &Transaction<'_>, layer: i64) -> rusqlite::Result<Vec<String>> {
+fn our_columns(transaction: &Connection, layer: i64) -> rusqlite::Result<Vec<String>> {
     let mut statement = transaction.prepare("SELECT name FROM gpkg_geonce_column WHERE layer = ?1")?;
     statement.query_map([layer], |row| row.get(0))?.collect()
 }
 
 /// Indexes the keys of a layer. A renamed layer takes its index along, so the first name that is free is used.
-fn add_key_index(transaction: &Transaction<'_>, layer: &str) -> rusqlite::Result<()> {
+fn add_key_index(transaction: &Connection, layer: &str) -> rusqlite::Result<()> {
     let sql = "SELECT 1 FROM pragma_index_list(?1) AS list, pragma_index_info(list.name) AS info
                WHERE info.name = 'geonce_key' AND info.seqno = 0";
     if transaction.prepare(sql)?.exists([layer])? {
@@ -412,14 +454,14 @@ fn declaration(column: &str, kind: &str) -> String {
     format!("{} {kind}", quoted(column))
 }
 
-fn table_sql(transaction: &Transaction<'_>, layer: &str) -> rusqlite::Result<String> {
+fn table_sql(transaction: &Connection, layer: &str) -> rusqlite::Result<String> {
     let sql = "SELECT sql FROM sqlite_master WHERE type = 'table' AND lower(name) = lower(?1)";
     transaction.query_row(sql, [layer], |row| row.get(0))
 }
 
 /// Turns a column that we made from INTEGER into REAL, in place: whole numbers are stored the same way in both, so only
 /// the declaration changes. Copying the column would rewrite every row and move it to the end of the table.
-fn widen(transaction: &Transaction<'_>, layer: &str, column: &str) -> rusqlite::Result<()> {
+fn widen(transaction: &Connection, layer: &str, column: &str) -> rusqlite::Result<()> {
     let (from, to) = (declaration(column, "INTEGER"), declaration(column, "REAL"));
     let sql = table_sql(transaction, layer)?;
     let version: i64 = transaction.pragma_query_value(None, "schema_version", |row| row.get(0))?;

@@ -3,10 +3,10 @@
 //! One thread owns the one connection. A batch is one transaction: rows, R-tree, proofs, extent. Files: `file`; the layer:
 //! `layer`, `geometry`; the proofs: `guard`; a batch: `write`.
 
-mod file;
-mod geometry;
-mod guard;
-mod layer;
+pub(crate) mod file;
+pub(crate) mod geometry;
+pub(crate) mod guard;
+pub(crate) mod layer;
 mod write;
 
 #[cfg(test)]
@@ -28,14 +28,14 @@ use std::time::Duration;
 const PROOFS_MAX: usize = 10_000;
 
 /// What the sink was asked to do.
-struct Settings {
-    path: PathBuf,
-    layer: String,
-    mode: Mode,
-    columns: Arc<Columns>,
-    crs: u32,
-    approximate_crs: bool,
-    timeout: Duration,
+pub(crate) struct Settings {
+    pub(crate) path: PathBuf,
+    pub(crate) layer: String,
+    pub(crate) mode: Mode,
+    pub(crate) columns: Arc<Columns>,
+    pub(crate) crs: u32,
+    pub(crate) approximate_crs: bool,
+    pub(crate) timeout: Duration,
 }
 
 /// A sink, whose file is opened when it is first needed and again after it failed.

@@ -273,7 +273,10 @@ impl<'a> Writer<'a> {
     fn encode(&mut self, outgoing: &Outgoing) -> Option<Bounds> {
         self.blob.clear();
         let shape = outgoing.feature.geometry.as_ref();
-        let bounds = shape.and_then(|shape| geometry::write(shape, self.settings.crs, &mut self.blob));
+        let bounds = shape.and_then(|shape| {
+            let as_multi = self.layer.admits(shape).unwrap_or(false);
+            geometry::write(shape, self.settings.crs, as_multi, &mut self.blob)
+        });
         self.key.clear();
         outgoing.key.write(Encoding::Base64, &mut self.key);
         self.event.clear();

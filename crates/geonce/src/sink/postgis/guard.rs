@@ -26,7 +26,7 @@ const TABLES: [&str; 4] = ["geonce_layer", "geonce_column", "geonce_applied", "g
 
 /// Sixteen bytes as a uuid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Id(pub(super) [u8; 16]);
+pub(crate) struct Id(pub(crate) [u8; 16]);
 
 impl ToSql for Id {
     fn to_sql(
@@ -103,12 +103,12 @@ pub(super) struct Entity {
 
 /// The tables of one schema.
 #[derive(Clone, Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     schema: String,
 }
 
 impl Guard {
-    pub(super) fn new(schema: &str) -> Guard {
+    pub(crate) fn new(schema: &str) -> Guard {
         Guard { schema: schema.to_owned() }
     }
 
@@ -117,7 +117,7 @@ impl Guard {
     }
 
     /// Creates what is missing. Asks first: even `IF NOT EXISTS` wants the right to create.
-    pub(super) async fn create(&self, session: &Session) -> Answer<()> {
+    pub(crate) async fn create(&self, session: &Session) -> Answer<()> {
         let names: Vec<&str> = TABLES.to_vec();
         let found = session
             .query(
@@ -148,7 +148,7 @@ impl Guard {
     }
 
     /// The number of a layer, given on first use.
-    pub(super) async fn layer(&self, session: &Session, name: &str) -> Answer<i32> {
+    pub(crate) async fn layer(&self, session: &Session, name: &str) -> Answer<i32> {
         let table = self.table("geonce_layer");
         let name = [(&name as &(dyn ToSql + Sync), Type::TEXT)];
         let find = format!("SELECT id FROM {table} WHERE name = $1");
@@ -168,7 +168,7 @@ impl Guard {
         session.query(&sql, &[(&layer, Type::INT4)]).await?.iter().map(|row| read(row, 0)).collect()
     }
 
-    pub(super) async fn add_columns(&self, session: &Session, layer: i32, names: &[&str]) -> Answer<()> {
+    pub(crate) async fn add_columns(&self, session: &Session, layer: i32, names: &[&str]) -> Answer<()> {
         let sql = format!(
             "INSERT INTO {} SELECT $1, name FROM unnest($2) AS name ON CONFLICT DO NOTHING",
             self.table("geonce_column")
@@ -323,7 +323,7 @@ impl Guard {
 }
 
 /// A value of a row. One of another type than expected is not ours.
-pub(super) fn read<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Answer<T> {
+pub(crate) fn read<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Answer<T> {
     row.try_get(index)
         .map_err(|error| Error::new(Kind::Corrupt, "reading what the database holds").because(error.to_string()).into())
 }

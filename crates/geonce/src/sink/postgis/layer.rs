@@ -20,7 +20,7 @@ use tokio_postgres::types::Type as Sql;
 type Answer<T> = std::result::Result<T, Trouble>;
 
 /// The lock under which tables are made and changed: any number that other programs are unlikely to take.
-const LOCK: i64 = 0x0067_656f_6e63_6501;
+pub(crate) const LOCK: i64 = 0x0067_656f_6e63_6501;
 /// How long a change may wait for others who use the table. Everybody who comes later waits behind it.
 const CHANGE_WAIT_MILLIS_MAX: u32 = 2_000;
 /// A column of a table up to this size is turned from whole numbers into doubles; that rewrites the table while all wait.
@@ -35,28 +35,28 @@ enum Dimensions {
 }
 
 /// A layer as the database has it.
-pub(super) struct Layer {
-    pub(super) id: i32,
+pub(crate) struct Layer {
+    pub(crate) id: i32,
     /// The quoted name, with its schema.
-    pub(super) table: String,
+    pub(crate) table: String,
     /// The quoted schema of PostGIS.
-    pub(super) postgis: String,
-    pub(super) columns: Columns,
+    pub(crate) postgis: String,
+    pub(crate) columns: Columns,
     /// The geometry column.
-    pub(super) geometry: String,
+    pub(crate) geometry: String,
     /// The primary key, where it is one whole number.
-    pub(super) fid: Option<String>,
+    pub(crate) fid: Option<String>,
     /// What rows without a value get in columns of other programs, as SQL.
-    pub(super) defaults: HashMap<String, String>,
+    pub(crate) defaults: HashMap<String, String>,
     /// What a person should know.
-    pub(super) notices: Vec<String>,
+    pub(crate) notices: Vec<String>,
     /// The only geometry type it takes, in capitals.
     only: Option<String>,
     dimensions: Dimensions,
 }
 
 /// Finds or makes the layer, with columns for what `features` hold.
-pub(super) async fn load<'f>(
+pub(crate) async fn load<'f>(
     session: &Session,
     settings: &Settings,
     features: impl Iterator<Item = &'f geonce_key::Feature> + Clone,
@@ -86,21 +86,41 @@ fn incompatible(what: String, hint: impl Into<String>) -> Trouble {
     Error::new(Kind::Incompatible, what).hint(hint).into()
 }
 
-async fn find(session: &Session, settings: &Settings) -> Answer<Layer> {
+/// What all layers of a schema rest on.
+#[derive(Clone)]
+pub(crate) struct Ground {
+    /// The layer's number.
+    pub(crate) id: i32,
+    /// The quoted schema of PostGIS.
+    pub(crate) postgis: String,
+}
+
+/// Finds or makes everything but the layer.
+pub(crate) async fn prepare(session: &Session, settings: &Settings) -> Answer<Ground> {
     let postgis = find_postgis(session).await?;
     find_schema(session, settings).await?;
     let guard = Guard::new(&settings.schema);
     guard.create(session).await?;
     let id = guard.layer(session, &settings.layer).await?;
-    let table = format!("{}.{}", quoted(&settings.schema), quoted(&settings.layer));
+    Ok(Ground { id, postgis })
+}
+
+async fn find(session: &Session, settings: &Settings) -> Answer<Layer> {
+    let ground = prepare(session, settings).await?;
     let mut oid = find_table(session, settings).await?;
     if oid.is_none() {
-        create(session, settings, &table, &postgis).await?;
+        create(session, settings, &ground.postgis).await?;
+        create_indexes(session, settings, "geom").await?;
         oid = find_table(session, settings).await?;
     }
-    let oid = oid.ok_or_else(|| Error::new(Kind::Internal, format!("{table} was made and is not there")))?;
+    let missing = || Error::new(Kind::Internal, format!("{} was made and is not there", settings.place()));
+    describe(session, settings, &ground, oid.ok_or_else(missing)?).await
+}
+
+/// The layer that this table is.
+pub(crate) async fn describe(session: &Session, settings: &Settings, ground: &Ground, oid: u32) -> Answer<Layer> {
     let mut layer = Layer {
-        id,
+        id: ground.id,
         columns: Columns::new(Arc::clone(&settings.columns), &types::DIALECT, Vec::new(), &[]),
         geometry: String::new(),
         fid: None,
@@ -108,11 +128,11 @@ async fn find(session: &Session, settings: &Settings) -> Answer<Layer> {
         notices: Vec::new(),
         only: None,
         dimensions: Dimensions::Any,
-        table,
-        postgis,
+        table: settings.table(),
+        postgis: ground.postgis.clone(),
     };
     layer.find_geometry(session, settings, oid).await?;
-    layer.find_columns(session, settings, &guard, oid).await?;
+    layer.find_columns(session, settings, &Guard::new(&settings.schema), oid).await?;
     layer.find_indexes(session, oid).await?;
     layer.find_rights(session, settings, oid).await?;
     Ok(layer)
@@ -135,7 +155,8 @@ async fn find_schema(session: &Session, settings: &Settings) -> Answer<()> {
     Ok(())
 }
 
-async fn find_table(session: &Session, settings: &Settings) -> Answer<Option<u32>> {
+/// The table of the layer's name.
+pub(crate) async fn find_table(session: &Session, settings: &Settings) -> Answer<Option<u32>> {
     let sql = "SELECT c.oid, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = $1 AND c.relname = $2";
     let rows = session.query(sql, &[(&settings.schema, Sql::TEXT), (&settings.layer, Sql::TEXT)]).await?;
@@ -147,17 +168,25 @@ async fn find_table(session: &Session, settings: &Settings) -> Answer<Option<u32
     Err(incompatible(format!("{} is no table", settings.place()), "layer = \"another name\""))
 }
 
-async fn create(session: &Session, settings: &Settings, table: &str, postgis: &str) -> Answer<()> {
+/// Makes the table, without its indexes.
+pub(crate) async fn create(session: &Session, settings: &Settings, postgis: &str) -> Answer<()> {
     // Keys are compared byte by byte, whatever the language of the database.
     session
         .batch(&format!(
             "CREATE TABLE {table} (fid bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
                geom {postgis}.geometry CONSTRAINT enforce_srid_geom CHECK ({postgis}.ST_SRID(geom) = {crs}),
-               geonce_key text COLLATE \"C\", geonce_event text COLLATE \"C\");
-             CREATE INDEX ON {table} USING gist (geom);
-             CREATE INDEX ON {table} (geonce_key)",
+               geonce_key text COLLATE \"C\", geonce_event text COLLATE \"C\")",
+            table = settings.table(),
             crs = settings.crs
         ))
+        .await
+}
+
+/// Makes the indexes of a table that has none yet but for its primary key.
+pub(crate) async fn create_indexes(session: &Session, settings: &Settings, geometry: &str) -> Answer<()> {
+    let (table, geometry) = (settings.table(), quoted(geometry));
+    session
+        .batch(&format!("CREATE INDEX ON {table} USING gist ({geometry}); CREATE INDEX ON {table} (geonce_key)"))
         .await
 }
 
@@ -313,7 +342,7 @@ impl Layer {
 
     /// Brings the table to the columns that rows need. The names of columns that could not be turned into doubles: then
     /// no column was added, and what rows need is to be found out again.
-    async fn change(&mut self, session: &Session, settings: &Settings, change: &Change) -> Answer<Vec<String>> {
+    pub(crate) async fn change(&mut self, session: &Session, settings: &Settings, change: &Change) -> Answer<Vec<String>> {
         let mut kept = Vec::new();
         for &index in &change.widened {
             let name = self.columns.list()[index].name.clone();
@@ -371,7 +400,7 @@ impl Layer {
     }
 
     /// Whether the columns have room for what features hold.
-    pub(super) fn suffices<'f>(&self, features: impl Iterator<Item = &'f geonce_key::Feature>) -> bool {
+    pub(crate) fn suffices<'f>(&self, features: impl Iterator<Item = &'f geonce_key::Feature>) -> bool {
         let (mut columns, mut change) = (self.columns.clone(), Change::default());
         for feature in features {
             if feature.geometry.as_ref().is_none_or(|shape| self.admits(shape).is_ok()) {
@@ -382,7 +411,7 @@ impl Layer {
     }
 
     /// Whether a geometry may be in this layer, and if so, whether only as a Multi… of one.
-    pub(super) fn admits(&self, shape: &Shape<f64>) -> std::result::Result<bool, Cause> {
+    pub(crate) fn admits(&self, shape: &Shape<f64>) -> std::result::Result<bool, Cause> {
         let name = shape.type_name().to_ascii_uppercase();
         let refuse = |code, message| Err(Cause::new(Class::Geometry, code, message));
         let as_multi = match self.only.as_deref() {
@@ -406,7 +435,7 @@ impl Layer {
     }
 
     /// What a column of this name takes.
-    pub(super) fn kind(&self, index: usize) -> Type {
+    pub(crate) fn kind(&self, index: usize) -> Type {
         self.columns.list()[index].kind
     }
 }

@@ -4,20 +4,20 @@
 //! table: `layer`, `types`; rows: `row`; the proofs: `guard`; a batch: `write`, `refusal`.
 
 mod beside;
-mod guard;
-mod layer;
-mod refusal;
+pub(crate) mod guard;
+pub(crate) mod layer;
+pub(crate) mod refusal;
 mod row;
 #[cfg(test)]
 mod tests;
-mod types;
+pub(crate) mod types;
 mod write;
 
 use super::Written;
 use super::{Columns, Delivered, Isolation, Mode, Options, Outgoing, Proof, Settling, Sink, columns};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, Outcome};
-use crate::postgres::{Address, Pool, Session, Tries, Trouble, check_name};
+use crate::postgres::{Address, Pool, Session, Tries, Trouble, check_name, quoted};
 use crate::store::Answer;
 use beside::Beside;
 use geonce_key::{Feature, Fingerprint};
@@ -37,20 +37,26 @@ const PROOFS_MAX: usize = 10_000;
 const SCHEMA: &str = "public";
 
 /// What the sink was asked to do.
-struct Settings {
-    schema: String,
-    layer: String,
-    mode: Mode,
-    columns: Arc<Columns>,
-    crs: u32,
-    approximate_crs: bool,
-    isolation: Isolation,
-    timeout: Duration,
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) schema: String,
+    pub(crate) layer: String,
+    pub(crate) mode: Mode,
+    pub(crate) columns: Arc<Columns>,
+    pub(crate) crs: u32,
+    pub(crate) approximate_crs: bool,
+    pub(crate) isolation: Isolation,
+    pub(crate) timeout: Duration,
 }
 
 impl Settings {
+    /// The table, as a statement names it.
+    pub(crate) fn table(&self) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&self.layer))
+    }
+
     /// The table, as a person writes it.
-    fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         format!("{}.{}", self.schema, self.layer)
     }
 }

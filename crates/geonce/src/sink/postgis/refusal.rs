@@ -5,7 +5,7 @@ use crate::postgres::Trouble;
 use tokio_postgres::error::DbError;
 
 /// What was refused.
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// A row, for a reason that lies in it.
     Row(Cause),
     /// A row, perhaps; perhaps a trigger or a view is broken for all.
@@ -21,7 +21,7 @@ const RIGHTS: &str = "aclcheck_error";
 /// How the functions are called that raise errors of PostGIS.
 const POSTGIS: [&str; 2] = ["pg_error", "lwpgerror"];
 
-pub(super) fn judge(trouble: &Trouble) -> Refusal {
+pub(crate) fn judge(trouble: &Trouble) -> Refusal {
     let Trouble::Told(error) = trouble else { return Refusal::All };
     let code = error.code().code();
     let row = |class, name| Refusal::Row(cause(class, name, error));
@@ -43,7 +43,7 @@ pub(super) fn judge(trouble: &Trouble) -> Refusal {
 }
 
 /// The same for a transaction that was tried with the layer read afresh.
-pub(super) fn judge_again(trouble: &Trouble) -> Refusal {
+pub(crate) fn judge_again(trouble: &Trouble) -> Refusal {
     match (judge(trouble), trouble) {
         (Refusal::Layer, Trouble::Told(error)) => Refusal::Doubtful(cause(Class::Schema, "server", error)),
         (other, _) => other,

@@ -5,10 +5,11 @@ use tokio_postgres::types;
 
 /// Columns as `PostgreSQL` has them. A row must fit a page of 8 KiB, where a long value takes 18 bytes and a short one up to
 /// 30; so the number of columns is kept far below the server's own limit of 1,600.
-pub(super) static DIALECT: Dialect = Dialect {
+pub(crate) static DIALECT: Dialect = Dialect {
     reserved: &["fid", "geom", "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"],
     takes_nul: false,
     has_json: true,
+    times_are_text: false,
     columns_max: 200,
 };
 
@@ -16,7 +17,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 const LENGTH_OFFSET: i32 = 4;
 
 /// What a column takes whose type has this name in `pg_catalog`.
-pub(super) fn from_catalogue(name: &str, modifier: i32) -> Type {
+pub(crate) fn from_catalogue(name: &str, modifier: i32) -> Type {
     match name {
         "bool" => Type::Boolean,
         "int2" => Type::Integer(16),
@@ -37,18 +38,20 @@ pub(super) fn from_catalogue(name: &str, modifier: i32) -> Type {
 }
 
 /// The type of a column that we make.
-pub(super) fn declared(kind: Type) -> &'static str {
+pub(crate) fn declared(kind: Type) -> &'static str {
     match kind {
         Type::Boolean => "boolean",
         Type::Integer(_) => "bigint",
         Type::Real => "double precision",
         Type::Json => "json",
+        Type::Time => "timestamptz",
+        Type::Date => "date",
         _ => "text",
     }
 }
 
 /// How values are sent: the array's type, and what the server makes of one.
-pub(super) fn sent(kind: Type) -> (types::Type, &'static str) {
+pub(crate) fn sent(kind: Type) -> (types::Type, &'static str) {
     match kind {
         Type::Boolean => (types::Type::BOOL_ARRAY, ""),
         Type::Integer(_) => (types::Type::INT8_ARRAY, ""),
