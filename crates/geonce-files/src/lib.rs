@@ -4,9 +4,14 @@
 //! read is given as [`Item::Bad`], and its neighbours are read all the same. Knows nothing of keys, stores and destinations.
 
 mod content;
+mod encoding;
 mod error;
 mod geojson;
+mod number;
+mod prj;
+mod shapefile;
 mod sniff;
+mod window;
 
 pub use error::{Error, Result};
 
@@ -182,7 +187,8 @@ pub fn open(path: &Path, options: &Options) -> Result<File> {
     };
     match format {
         Format::GeoJson | Format::GeoJsonSequence => geojson::open(path, format, options),
-        Format::Shapefile | Format::Csv | Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet => {
+        Format::Shapefile => shapefile::open(path, options),
+        Format::Csv | Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet => {
             Err(Error::new("format_unknown", format!("{} is in a format that is not read yet", path.display())))
         }
     }
