@@ -78,7 +78,7 @@ impl Attributes {
         };
         attributes.columns = attributes.columns(&header, notices)?;
         let declared = declared(cpg, driver, options)?;
-        let seen = attributes.survey()?;
+        let seen = attributes.survey(&header)?;
         attributes.encoding = attributes.choose(declared, seen, notices)?;
         attributes.name_columns(&header, notices);
         Ok(attributes)
@@ -122,9 +122,7 @@ impl Attributes {
     fn name_columns(&mut self, header: &[u8], notices: &mut Vec<String>) {
         for i in 0..self.columns.len() {
             let place = self.columns[i].place;
-            let raw = header.get(place * DESCRIPTOR_BYTES..place * DESCRIPTOR_BYTES + 11).unwrap_or_default();
-            let raw = raw.split(|&byte| byte == 0).next().unwrap_or_default();
-            let decoded = self.encoding.decode(raw.trim_ascii()).into_owned();
+            let decoded = self.encoding.decode(raw_name(header, place)).into_owned();
             let base = if decoded.is_empty() { format!("field_{place}") } else { decoded };
             let mut name = base.clone();
             let mut copy = 2;
@@ -140,8 +138,13 @@ impl Attributes {
     }
 
     /// Looks at every value once: how wide the fields are, and whether the text is ASCII or UTF-8.
-    fn survey(&mut self) -> Result<Seen> {
+    fn survey(&mut self, header: &[u8]) -> Result<Seen> {
         let mut seen = Seen { ascii: true, utf8: true };
+        for column in &self.columns {
+            let name = raw_name(header, column.place);
+            seen.ascii &= name.is_ascii();
+            seen.utf8 &= std::str::from_utf8(whole_characters(name)).is_ok();
+        }
         for record in 0..self.records {
             let at = self.header_bytes + record * self.record_bytes;
             let Some(bytes) = self.window.read(at, self.record_bytes)? else { break };
@@ -228,6 +231,12 @@ impl Attributes {
             self.columns.iter().map(|column| column.value(&bytes[column.start..column.end], self.encoding)).collect(),
         ))
     }
+}
+
+/// The name in the descriptor at `place`, as it is written there.
+fn raw_name(header: &[u8], place: usize) -> &[u8] {
+    let raw = header.get(place * DESCRIPTOR_BYTES..place * DESCRIPTOR_BYTES + 11).unwrap_or_default();
+    raw.split(|&byte| byte == 0).next().unwrap_or_default().trim_ascii()
 }
 
 fn truncated(window: &Window, what: &str) -> Error {

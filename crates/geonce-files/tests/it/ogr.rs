@@ -29,7 +29,7 @@ pub(crate) fn features(path: &Path) -> Result<Vec<Feature>, String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    let mut reader = csv::Reader::from_path(&out).unwrap();
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_path(&out).unwrap();
     let names: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
     let limits = Limits::default();
     let feature = |record: csv::StringRecord| {
