@@ -1,25 +1,131 @@
-//! The digest of what a file holds.
+//! The digest of what a file holds, whatever it is called and however it is packed.
+//!
+//! Of a shapefile: SHA-256 over `shapefile` and, for each of .cpg, .dbf, .prj and .shp that is there, in this order, its
+//! extension (three bytes, lower case) and the SHA-256 of its bytes. Of the .dbf the bytes 1 to 3, the date of the last
+//! writing, count as zero. Of .prj and .cpg white space, zeros and a byte order mark around the text do not count, nor do
+//! cases in a .cpg; empty ones count as absent. The .shx says nothing that the .shp does not say.
+//! Of any other file: SHA-256 of its bytes.
 
-use crate::{Content, Options, Result, sniff};
+use crate::archive::Packed;
+use crate::shapefile::{SIDECAR_BYTES_MAX, Set};
+use crate::sniff::{self, Kind, unreadable};
+use crate::{Content, Format, Options, Result};
 use sha2::{Digest, Sha256};
-use std::io::Read;
+use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Bytes asked for at once.
 const PIECE_BYTES: usize = 256 << 10;
 
 pub(crate) fn digest(path: &Path, options: &Options) -> Result<Content> {
-    let _ = sniff::kind(path, options)?;
-    let (mut file, mut hasher, mut bytes, mut piece) = (sniff::open(path)?, Sha256::new(), 0, vec![0; PIECE_BYTES]);
-    loop {
-        match file.read(&mut piece) {
-            Ok(0) => return Ok(Content { sha256: hasher.finalize().into(), bytes }),
-            Ok(count) => {
-                hasher.update(&piece[..count]);
-                bytes += count as u64;
+    match sniff::kind(path, options)? {
+        Kind::Zip => packed(path, options),
+        Kind::Plain(Format::Shapefile) => {
+            let set = Set::beside(path)?;
+            let mut parts = Parts::default();
+            for (extension, part) in [("cpg", set.cpg), ("dbf", set.dbf), ("prj", set.prj), ("shp", set.shp)] {
+                let Some(part) = part else { continue };
+                parts.take(extension, &mut sniff::open(&part)?).map_err(|error| unreadable(&part, &error))?;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(sniff::unreadable(path, &error)),
+            Ok(parts.content())
+        }
+        Kind::Plain(_) => {
+            let mut file: fs::File = sniff::open(path)?;
+            let (sha256, bytes) = whole(&mut file, &[]).map_err(|error| unreadable(path, &error))?;
+            Ok(Content { sha256, bytes })
         }
     }
 }
+
+fn packed(path: &Path, options: &Options) -> Result<Content> {
+    let mut packed = Packed::open(path, options)?;
+    if packed.format == Format::Shapefile {
+        let mut parts = Parts::default();
+        packed.each(|extension, bytes| match extension {
+            "shx" => io::copy(bytes, &mut io::sink()).map(|_| ()),
+            _ => parts.take(extension, bytes),
+        })?;
+        return Ok(parts.content());
+    }
+    let mut content = Content { sha256: [0; 32], bytes: 0 };
+    packed.each(|_, bytes| {
+        (content.sha256, content.bytes) = whole(bytes, &[])?;
+        Ok(())
+    })?;
+    Ok(content)
+}
+
+/// Digests of the parts of a shapefile.
+#[derive(Default)]
+struct Parts {
+    found: Vec<(String, [u8; 32])>,
+    bytes: u64,
+}
+
+impl Parts {
+    fn take(&mut self, extension: &str, bytes: &mut dyn Read) -> io::Result<()> {
+        let (sha256, count) = match extension {
+            "dbf" => whole(bytes, &[1, 2, 3])?,
+            "prj" | "cpg" => {
+                let mut text = Vec::new();
+                bytes.take(SIDECAR_BYTES_MAX).read_to_end(&mut text)?;
+                let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+                let mut text = trimmed(text).to_vec();
+                if text.is_empty() {
+                    return Ok(());
+                }
+                if extension == "cpg" {
+                    text.make_ascii_lowercase();
+                }
+                (Sha256::digest(&text).into(), text.len() as u64)
+            }
+            _ => whole(bytes, &[])?,
+        };
+        self.found.push((extension.to_owned(), sha256));
+        self.bytes += count;
+        Ok(())
+    }
+
+    fn content(mut self) -> Content {
+        self.found.sort();
+        let mut hasher = Sha256::new();
+        hasher.update(b"shapefile");
+        for (extension, sha256) in &self.found {
+            hasher.update(extension);
+            hasher.update(sha256);
+        }
+        Content { sha256: hasher.finalize().into(), bytes: self.bytes }
+    }
+}
+
+fn trimmed(text: &[u8]) -> &[u8] {
+    let counts = |byte: &u8| !byte.is_ascii_whitespace() && *byte != 0;
+    let start = text.iter().position(counts).unwrap_or(text.len());
+    let end = text.iter().rposition(counts).map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
+/// The digest of all bytes, those at `blank` taken as zero, and how many there are.
+fn whole(reader: &mut dyn Read, blank: &[usize]) -> io::Result<([u8; 32], u64)> {
+    let (mut hasher, mut bytes, mut piece) = (Sha256::new(), 0_u64, vec![0; PIECE_BYTES]);
+    loop {
+        let count = match reader.read(&mut piece) {
+            Ok(0) => return Ok((hasher.finalize().into(), bytes)),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        for &place in blank {
+            let here = (place as u64).checked_sub(bytes).and_then(|place| usize::try_from(place).ok());
+            if let Some(byte) = here.and_then(|place| piece[..count].get_mut(place)) {
+                *byte = 0;
+            }
+        }
+        hasher.update(&piece[..count]);
+        bytes += count as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,17 @@
 //! Every feature of a layer is given once, in the file's order, or the file is refused with a reason. A feature that cannot be
 //! read is given as [`Item::Bad`], and its neighbours are read all the same. Knows nothing of keys, stores and destinations.
 
+mod archive;
 mod content;
+mod encoding;
 mod error;
 mod geojson;
+mod number;
+mod prj;
+mod shapefile;
 mod sniff;
+mod table;
+mod window;
 
 pub use error::{Error, Result};
 
@@ -177,12 +184,19 @@ pub struct Content {
 
 /// Opens a file.
 pub fn open(path: &Path, options: &Options) -> Result<File> {
-    let sniff::Kind::Plain(format) = sniff::kind(path, options)? else {
-        return Err(Error::new("format_unknown", "zip archives are not read yet"));
-    };
+    match sniff::kind(path, options)? {
+        sniff::Kind::Zip => archive::open(path, options),
+        sniff::Kind::Plain(format) => open_plain(path, format, options),
+    }
+}
+
+/// Opens a file that is not packed: the only match on formats.
+fn open_plain(path: &Path, format: Format, options: &Options) -> Result<File> {
     match format {
         Format::GeoJson | Format::GeoJsonSequence => geojson::open(path, format, options),
-        Format::Shapefile | Format::Csv | Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet => {
+        Format::Shapefile => shapefile::open(path, options),
+        Format::Csv => table::open(path, options),
+        Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet => {
             Err(Error::new("format_unknown", format!("{} is in a format that is not read yet", path.display())))
         }
     }
