@@ -3,7 +3,12 @@
 //! Every feature of a layer is given once, in the file's order, or the file is refused with a reason. A feature that cannot be
 //! read is given as [`Item::Bad`], and its neighbours are read all the same. Knows nothing of keys, stores and destinations.
 
+mod calendar;
 mod error;
+mod flatgeobuf;
+mod geopackage;
+mod geoparquet;
+mod value;
 
 pub use error::{Error, Result};
 
@@ -174,8 +179,12 @@ pub struct Content {
 
 /// Opens a file.
 pub fn open(path: &Path, options: &Options) -> Result<File> {
-    let _ = (path, options);
-    Err(Error::new("format_unknown", "no format is known yet"))
+    match options.format {
+        Some(Format::GeoPackage) => geopackage::open(path, options),
+        Some(Format::FlatGeobuf) => flatgeobuf::open(path, options),
+        Some(Format::GeoParquet) => geoparquet::open(path, options),
+        _ => Err(Error::new("format_unknown", "no format is known yet")),
+    }
 }
 
 /// The digest of a file's content. Of a shapefile: of the whole set, in an order of its own, without sidecars that change
