@@ -4,15 +4,20 @@
 //! read is given as [`Item::Bad`], and its neighbours are read all the same. Knows nothing of keys, stores and destinations.
 
 mod archive;
+mod calendar;
 mod content;
 mod encoding;
 mod error;
+mod flatgeobuf;
 mod geojson;
+mod geopackage;
+mod geoparquet;
 mod number;
 mod prj;
 mod shapefile;
 mod sniff;
 mod table;
+mod value;
 mod window;
 
 pub use error::{Error, Result};
@@ -196,9 +201,9 @@ fn open_plain(path: &Path, format: Format, options: &Options) -> Result<File> {
         Format::GeoJson | Format::GeoJsonSequence => geojson::open(path, format, options),
         Format::Shapefile => shapefile::open(path, options),
         Format::Csv => table::open(path, options),
-        Format::GeoPackage | Format::FlatGeobuf | Format::GeoParquet => {
-            Err(Error::new("format_unknown", format!("{} is in a format that is not read yet", path.display())))
-        }
+        Format::GeoPackage => geopackage::open(path, options),
+        Format::FlatGeobuf => flatgeobuf::open(path, options),
+        Format::GeoParquet => geoparquet::open(path, options),
     }
 }
 
