@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId};
 use crate::store::Answer;
 use geonce_files::Field;
-use geonce_key::{Fingerprint, Property, Shape, Version};
+use geonce_key::{Encoding, Fingerprint, Property, Shape, Version};
 use std::path::Path;
 use std::time::Duration;
 
@@ -181,6 +181,16 @@ fn decide_crs(place: &str, found: Option<i64>, asked: Option<u32>) -> Result<u32
         }
     }
 }
+
+/// The characters of a key that are the key itself, after `g1_` or `g1k_`.
+fn key_characters(key: [u8; 16]) -> String {
+    let mut digest = [0; 32];
+    digest[..16].copy_from_slice(&key);
+    let text = Fingerprint::from_digest(digest, false).text(Encoding::Base64);
+    text[text.len() - KEY_CHARACTERS..].to_owned()
+}
+
+const KEY_CHARACTERS: usize = 22;
 
 /// The coordinate system of a new layer that none was asked for.
 const CRS: u32 = 4326;

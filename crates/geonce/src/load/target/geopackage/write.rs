@@ -5,7 +5,7 @@ use super::rtree::Kept;
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class};
 use crate::load::target::slots::Slots;
-use crate::load::target::{Mode, Piece, Refused, Tally};
+use crate::load::target::{Mode, Piece, Refused, Tally, key_characters};
 use crate::sink::columns::{Change, Value};
 use crate::sink::geopackage::file::is_about_the_row;
 use crate::sink::geopackage::geometry::{self, Bounds};
@@ -14,9 +14,6 @@ use crate::sink::geopackage::layer::Layer;
 use crate::sink::version::{self, Claim, Held, Order};
 use geonce_key::{Encoding, Fingerprint};
 use rusqlite::{CachedStatement, Connection, Result};
-
-/// The end of a key's text that is the key itself, after `g1_` or `g1k_`.
-const KEY_CHARACTERS: usize = 22;
 
 /// Writes features; those that are refused.
 pub(super) fn pieces(load: &mut Load, pieces: &[Piece]) -> Result<Vec<Refused>> {
@@ -237,11 +234,4 @@ impl Writer<'_> {
         }
         Ok(Some((bounds, self.layer.parameters())))
     }
-}
-
-fn key_characters(key: [u8; 16]) -> String {
-    let mut digest = [0; 32];
-    digest[..16].copy_from_slice(&key);
-    let text = Fingerprint::from_digest(digest, false).text(Encoding::Base64);
-    text[text.len() - KEY_CHARACTERS..].to_owned()
 }

@@ -1,0 +1,195 @@
+//! Taking the place of a table: rows go into one beside it, which is renamed in the transaction that ends the load, so that
+//! others see the old rows or the new ones. Owner, rights and comments are kept.
+//!
+//! A table that is more than rows to others (views, references, triggers, policies, constraints, indexes of its owner) stays:
+//! then it is emptied and filled in that same transaction.
+
+use super::{Load, Told};
+use crate::error::{Error, Kind};
+use crate::load::target::Plan;
+use crate::postgres::{Session, Trouble, literal, quoted};
+use crate::sink::postgis::Settings;
+use crate::sink::postgis::guard::{Guard, read};
+use crate::sink::postgis::layer::find_table;
+use geonce_key::Encoding;
+use std::fmt::Write as _;
+use tokio_postgres::types::Type;
+
+const PREFIX: &str = "geonce_staging_";
+
+/// The table that a load fills.
+pub(super) fn staging(plan: &Plan, settings: &Settings) -> Settings {
+    let text = plan.load.text(Encoding::Hex);
+    let layer = format!("{PREFIX}{}", &text[text.len().saturating_sub(16)..]);
+    Settings { layer, ..settings.clone() }
+}
+
+/// Whether nothing would be missed if another table took its place.
+pub(super) async fn is_plain(session: &Session, oid: u32) -> Told<bool> {
+    let sql = "
+SELECT c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND pg_has_role(c.relowner, 'USAGE')
+  AND NOT EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)
+  AND NOT EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_rewrite WHERE ev_class = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_publication_rel WHERE prrelid = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE confrelid = c.oid
+    OR (conrelid = c.oid AND contype <> 'p' AND conname <> 'enforce_srid_geom'))
+  AND NOT EXISTS (SELECT 1 FROM pg_index i LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = c.oid AND NOT i.indisprimary AND (i.indnatts > 1 OR i.indpred IS NOT NULL OR a.attname IS NULL
+      OR NOT (a.attname = 'geonce_key' OR a.atttypid = to_regtype('geometry') OR a.attname = 'geom' OR a.attname = 'wkb_geometry')))
+  AND NOT EXISTS (SELECT 1 FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = c.oid
+    AND classid = 'pg_rewrite'::regclass)
+FROM pg_class c WHERE c.oid = $1";
+    let rows = session.query(sql, &[(&oid, Type::OID)]).await?;
+    rows.first().map_or(Ok(false), |row| read(row, 0))
+}
+
+/// Makes a table that takes what the layer takes.
+pub(super) async fn create_like(session: &Session, settings: &Settings, into: &Settings, is_there: bool) -> Told<()> {
+    let (layer, table) = (settings.table(), into.table());
+    let drop = if is_there { format!("DROP TABLE {table}; ") } else { String::new() };
+    let including = "INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING IDENTITY";
+    session.batch(&format!("{drop}CREATE TABLE {table} (LIKE {layer} {including})")).await?;
+    // Rows are numbered by the layer's own means when they come there.
+    let sql = "SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+               WHERE i.indrelid = $1::text::regclass AND i.indisprimary AND i.indnatts = 1";
+    let keys = session.query(sql, &[(&layer, Type::TEXT)]).await?;
+    if let Some(row) = keys.first() {
+        let key = quoted(read(row, 0)?);
+        session.batch(&format!("ALTER TABLE {table} ADD PRIMARY KEY ({key})")).await?;
+    }
+    Ok(())
+}
+
+impl Load {
+    /// Puts the filled table in the layer's place, or its rows into the layer.
+    pub(super) async fn take_place(&self) -> Told<()> {
+        let session = self.session()?;
+        let old = find_table(session, &self.settings).await?;
+        match old {
+            Some(_) if self.refills => self.refill(session).await?,
+            Some(oid) => self.swap(session, oid).await?,
+            None => self.rename(session).await?,
+        }
+        self.remove_leftovers(session).await
+    }
+
+    async fn refill(&self, session: &Session) -> Told<()> {
+        let (layer, from) = (self.settings.table(), self.into.table());
+        let mut names = vec![quoted(&self.layer.geometry), "geonce_key".to_owned(), "geonce_event".to_owned()];
+        names.extend(self.layer.columns.list().iter().map(|column| quoted(&column.name)));
+        if self.layer.columns.has_other() {
+            names.push(crate::sink::columns::OTHER.to_owned());
+            let add = format!("ALTER TABLE {layer} ADD COLUMN IF NOT EXISTS {} json", crate::sink::columns::OTHER);
+            session.batch(&add).await?;
+        }
+        let (names, order) = (names.join(", "), self.layer.fid.as_ref().map(|fid| format!(" ORDER BY {}", quoted(fid))));
+        session
+            .batch(&format!(
+                "DELETE FROM {layer}; INSERT INTO {layer} ({names}) SELECT {names} FROM {from}{}; DROP TABLE {from}",
+                order.unwrap_or_default()
+            ))
+            .await
+    }
+
+    async fn swap(&self, session: &Session, oid: u32) -> Told<()> {
+        let kept = self.kept(session, oid).await?;
+        let dropped = session.batch(&format!("DROP TABLE {}", self.settings.table())).await;
+        dropped.map_err(|trouble| match trouble.state().map(tokio_postgres::error::SqlState::code) {
+            Some("2BP01") => {
+                let what = format!("{} is used by something that was made during the load", self.settings.place());
+                Trouble::Other(Error::new(Kind::Unavailable, what).hint("the next attempt fills the table and keeps it"))
+            }
+            _ => trouble,
+        })?;
+        self.rename(session).await?;
+        session.batch(&kept).await
+    }
+
+    /// Statements that give a table the owner, rights and comments of another.
+    async fn kept(&self, session: &Session, oid: u32) -> Told<String> {
+        let table = self.settings.table();
+        let columns: Vec<&str> = self.layer.columns.list().iter().map(|column| column.name.as_str()).collect();
+        let mut sql = String::new();
+        let owner = "SELECT CASE WHEN relowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user)
+                     THEN pg_get_userbyid(relowner)::text END FROM pg_class WHERE oid = $1";
+        let rights = "SELECT NULL::text, x.privilege_type, CASE x.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(x.grantee)::text END,
+                        x.is_grantable FROM pg_class c, aclexplode(c.relacl) x WHERE c.oid = $1 AND x.grantee <> c.relowner
+                      UNION ALL
+                      SELECT a.attname::text, x.privilege_type, CASE x.grantee WHEN 0 THEN NULL ELSE pg_get_userbyid(x.grantee)::text END,
+                        x.is_grantable FROM pg_attribute a, aclexplode(a.attacl) x
+                      WHERE a.attrelid = $1 AND a.attname = ANY($2) AND NOT a.attisdropped";
+        let comments = "SELECT a.attname::text, d.description FROM pg_description d
+                        LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid > 0
+                        WHERE d.classoid = 'pg_class'::regclass AND d.objoid = $1
+                          AND (d.objsubid = 0 OR a.attname = ANY($2))";
+        let id = (&oid as &(dyn tokio_postgres::types::ToSql + Sync), Type::OID);
+        for row in &session.query(rights, &[id.clone(), (&columns, Type::TEXT_ARRAY)]).await? {
+            let column = read::<Option<&str>>(row, 0)?.map_or(String::new(), |name| format!(" ({})", quoted(name)));
+            let right: &str = read(row, 1)?;
+            let grantee = read::<Option<&str>>(row, 2)?.map_or("PUBLIC".to_owned(), quoted);
+            let option = if read::<bool>(row, 3)? { " WITH GRANT OPTION" } else { "" };
+            let _ = write!(sql, "GRANT {right}{column} ON {table} TO {grantee}{option}; ");
+        }
+        for row in &session.query(comments, &[id.clone(), (&columns, Type::TEXT_ARRAY)]).await? {
+            let text = literal(read(row, 1)?);
+            let _ = match read::<Option<&str>>(row, 0)? {
+                None => write!(sql, "COMMENT ON TABLE {table} IS {text}; "),
+                Some(name) => write!(sql, "COMMENT ON COLUMN {table}.{} IS {text}; ", quoted(name)),
+            };
+        }
+        if let Some(owner) = read::<Option<String>>(&session.query(owner, &[id]).await?[0], 0)? {
+            let _ = write!(sql, "ALTER TABLE {table} OWNER TO {}; ", quoted(&owner));
+        }
+        Ok(sql)
+    }
+
+    /// Gives the table the layer's name, and what belongs to it names that go with it.
+    async fn rename(&self, session: &Session) -> Told<()> {
+        let (schema, staged, name) = (&self.settings.schema, &self.into.layer, &self.settings.layer);
+        session.batch(&format!("ALTER TABLE {} RENAME TO {}", self.into.table(), quoted(name))).await?;
+        let sql = "SELECT c.relname::text, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                   WHERE n.nspname = $1 AND starts_with(c.relname::text, $2) AND c.relkind IN ('i', 'S')";
+        let parts = session.query(sql, &[(schema, Type::TEXT), (staged, Type::TEXT)]).await?;
+        for row in &parts {
+            let (old, kind): (&str, &str) = (read(row, 0)?, read(row, 1)?);
+            let new = format!("{name}{}", &old[staged.len()..]);
+            let found = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                         WHERE n.nspname = $1 AND c.relname = $2";
+            // Names are for people; one that is taken, or too long, is left as it is.
+            if crate::postgres::check_name(&new).is_ok()
+                && session.query(found, &[(schema, Type::TEXT), (&new, Type::TEXT)]).await?.is_empty()
+            {
+                let what = if kind == "i" { "INDEX" } else { "SEQUENCE" };
+                let old = format!("{}.{}", quoted(schema), quoted(old));
+                session.batch(&format!("ALTER {what} {old} RENAME TO {}", quoted(&new))).await?;
+            }
+        }
+        let names: Vec<&str> =
+            self.layer.columns.list().iter().filter(|column| column.ours).map(|column| column.name.as_str()).collect();
+        Guard::new(schema).add_columns(session, self.layer.id, &names).await
+    }
+
+    /// Removes tables that other loads began to fill and nobody works on; whoever takes one up again begins from the start.
+    async fn remove_leftovers(&self, session: &Session) -> Told<()> {
+        let schema = &self.settings.schema;
+        let sql = format!(
+            "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname = $1 AND starts_with(c.relname::text, '{PREFIX}') AND c.relkind = 'r'"
+        );
+        for row in &session.query(&sql, &[(schema, Type::TEXT)]).await? {
+            let table = format!("{}.{}", quoted(schema), quoted(read(row, 0)?));
+            session.batch("SAVEPOINT geonce_leftover").await?;
+            let dropped = async {
+                session.batch(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT; DROP TABLE {table}")).await
+            };
+            match dropped.await {
+                Ok(()) => session.batch("RELEASE geonce_leftover").await?,
+                Err(Trouble::Told(_)) => session.batch("ROLLBACK TO geonce_leftover; RELEASE geonce_leftover").await?,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(())
+    }
+}
