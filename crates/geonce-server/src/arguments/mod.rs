@@ -1,5 +1,6 @@
 //! The command line: every flag and its help.
 
+mod once;
 mod policy;
 mod tools;
 
@@ -9,6 +10,7 @@ use geonce_key::split::Format;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub(crate) use once::OnceArguments;
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
     CheckArguments, ConsentArguments, DeadChangeArguments, DeadCommand, DeadExportArguments, DeadListArguments,
@@ -45,6 +47,18 @@ pub(crate) enum Command {
     ///
     /// Exit code 0: all is well, 1: something is wrong, 2: usage, or a file that cannot be read.
     Check(CheckArguments),
+    /// Run a command once: whoever comes later gets the result of the first.
+    ///
+    /// The key is made of the command's words and of what the flags name. A command that succeeded is not run again, a
+    /// failed one is retried, one that another runner is busy with is waited for.
+    ///
+    /// Exit code: the command's (of the first run, if it is not run again); 75: somebody else runs it (--no-wait);
+    /// 125: a failure of geonce; 126, 127: the command cannot be run, is not there; 128+n: ended by signal n.
+    #[command(verbatim_doc_comment)]
+    Once(Box<OnceArguments>),
+    /// Ends a command whose runner is gone: `geonce once` starts one beside each command.
+    #[command(hide = true)]
+    Guard,
     /// Look at recorded events.
     #[command(subcommand)]
     Events(EventsCommand),
