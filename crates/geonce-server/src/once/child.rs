@@ -83,10 +83,13 @@ pub(super) struct Ended {
 }
 
 impl Child {
-    /// Starts a command. With `quiet`, what it prints goes to standard error.
-    pub(super) async fn start(words: &[OsString], variables: &[(String, OsString)], quiet: bool) -> io::Result<Child> {
-        // Named, so that it is not taken for the command that cannot be started.
-        let mut guard = Guard::start().await.map_err(|error| io::Error::other(format!("starting a guard: {error}")))?;
+    /// Starts a command in the group of its guard. With `quiet`, what it prints goes to standard error.
+    pub(super) async fn start(
+        mut guard: Guard,
+        words: &[OsString],
+        variables: &[(String, OsString)],
+        quiet: bool,
+    ) -> io::Result<Child> {
         let mut command = Command::new(words.first().map_or(std::ffi::OsStr::new(""), OsString::as_os_str));
         command.args(words.iter().skip(1)).envs(variables.iter().map(|(name, value)| (name, value)));
         // In a group of its own, a command that read from a terminal would be stopped.

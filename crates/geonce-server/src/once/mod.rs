@@ -19,11 +19,12 @@ use crate::show::{self, Page};
 use bytes::Bytes;
 use child::{Child, Ended, Signals};
 use geonce::clock::{Clock, Stopwatch, SystemClock};
-use geonce::event::{Cause, EventId, State};
+use geonce::event::{Cause, Class, EventId, State};
 use geonce::ledger::{Begun, Ledger, Run, Task};
 use geonce::retry::Retry;
 use geonce::store::{ResultText, Settled};
 use geonce_key::Fingerprint;
+use guard::Guard;
 use outputs::{Made, Outputs, Unfinished};
 use result::Shelf;
 use rustix::process::Signal;
@@ -283,41 +284,46 @@ impl Once<'_> {
 
     /// Runs what is ours to run. `None` if it is to be begun again: after a failure, or because we have lost it.
     async fn started(&self, key: &Fingerprint, run: &Run, signals: &mut Signals) -> Result<Option<Answer>, Failure> {
-        let event = run.event();
         if run.lapses() >= LAPSES_MAX {
             return self.dead(run, result::lapsed(run.lapses())).await;
         }
-        let watch = Stopwatch::start();
-        let unfinished =
-            self.outputs.begin(key, run.token()).map_err(|error| Failure::io("the folder of --output", &error));
-        let attempt = match unfinished {
-            Ok(unfinished) => self.attempt(run, &unfinished, signals).await.map(|attempt| (attempt, unfinished)),
-            Err(failure) => Err(failure),
-        };
-        let (attempt, unfinished) = match attempt {
-            Ok(attempt) => attempt,
-            Err(failure) => {
-                // A fault of ours is none of the command's.
-                let cause = Cause::new(geonce::event::Class::Unavailable, failure.code(), failure.message());
-                let _ = run.give_back(cause).await;
-                return Err(failure);
-            }
-        };
-        match attempt {
-            Attempt::Succeeded(made, ended) => self.succeeded(run, &unfinished, &made, &ended, watch.elapsed()).await,
-            Attempt::Lost => {
+        let ended = match self.outputs.begin(key, run.token()) {
+            Ok(unfinished) => {
+                let ended = self.tried(run, &unfinished, signals).await;
+                // Whatever is not in its place by now does not belong there.
                 unfinished.abandon();
+                ended
+            }
+            Err(error) => Err(Failure::io("the folder of --output", &error)),
+        };
+        if let Err(failure) = &ended {
+            // A fault of ours is none of the command's, and should not keep others waiting.
+            let _ = run.give_back(Cause::new(Class::Unavailable, failure.code(), failure.message())).await;
+        }
+        ended
+    }
+
+    async fn tried(
+        &self,
+        run: &Run,
+        unfinished: &Unfinished,
+        signals: &mut Signals,
+    ) -> Result<Option<Answer>, Failure> {
+        let watch = Stopwatch::start();
+        let attempt = self.attempt(run, unfinished, signals).await?;
+        if !matches!(attempt, Attempt::Succeeded(..)) {
+            unfinished.abandon();
+        }
+        match attempt {
+            Attempt::Succeeded(made, ended) => self.succeeded(run, unfinished, &made, &ended, watch.elapsed()).await,
+            Attempt::Failed(cause) => self.failed(run, cause, signals).await,
+            Attempt::Told(signal, code) => {
+                insist(|| run.give_back(result::interrupted(signal))).await?;
+                Ok(Some(Answer { code, event: Some(run.event()), ..Answer::interrupted(signal) }))
+            }
+            Attempt::Lost => {
                 say("another runner has taken over; the command was ended, its outputs were thrown away");
                 Ok(None)
-            }
-            Attempt::Told(signal, code) => {
-                unfinished.abandon();
-                insist(|| run.give_back(result::interrupted(signal))).await?;
-                Ok(Some(Answer { code, event: Some(event), ..Answer::interrupted(signal) }))
-            }
-            Attempt::Failed(cause) => {
-                unfinished.abandon();
-                self.failed(run, cause, signals).await
             }
         }
     }
@@ -326,7 +332,8 @@ impl Once<'_> {
     async fn attempt(&self, run: &Run, unfinished: &Unfinished, signals: &mut Signals) -> Result<Attempt, Failure> {
         let words = unfinished.words(&self.arguments.command)?;
         let variables = self.variables(run, unfinished).map_err(|error| Failure::io("the current folder", &error))?;
-        let mut child = match Child::start(&words, &variables, self.arguments.json).await {
+        let guard = Guard::start().await.map_err(|error| Failure::io("starting the guard of the command", &error))?;
+        let mut child = match Child::start(guard, &words, &variables, self.arguments.json).await {
             Ok(child) => child,
             Err(error) => {
                 let program = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
@@ -395,7 +402,6 @@ impl Once<'_> {
     ) -> Result<Option<Answer>, Failure> {
         let lost = "another runner has taken over before the outputs were in place";
         if insist(|| run.extend()).await? == Settled::LeaseLost {
-            unfinished.abandon();
             say(lost);
             return Ok(None);
         }
