@@ -11,6 +11,9 @@ pub(crate) fn for_cause(cause: &Cause) -> String {
     match (cause.class, code.as_str()) {
         (_, "conflict") => "same id, other content: compare both with geonce explain".to_owned(),
         (_, "collision") => "one key, two contents: keep this event and report it".to_owned(),
+        (_, code) if code.starts_with("exit_") || code.starts_with("signal_") || code == "output_missing" => {
+            "a command failed: mend it, then give geonce once the same words and --retry".to_owned()
+        }
         (Class::Unavailable | Class::Resource, _) => {
             format!("once the sink is well again: geonce dead replay --code {}", crate::show::escaped(code))
         }

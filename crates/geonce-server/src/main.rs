@@ -1,7 +1,7 @@
 //! The `geonce` command: reads arguments, runs a command, turns its outcome into an exit code.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 yes, 1 the answer is no,
-//! 2 usage or environment.
+//! 2 usage or environment. `once` passes on the code of its command, and has 125 for its own failures.
 
 mod arguments;
 mod check;
@@ -17,6 +17,7 @@ mod hints;
 mod input;
 mod key;
 mod load;
+mod once;
 mod payload;
 mod record;
 mod runner;
@@ -31,7 +32,10 @@ use failure::Outcome;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return unparsed(&error),
+    };
     let outcome = match &arguments.command {
         Command::Key(arguments) => key::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Once(arguments) => return once::run(arguments),
+        Command::Guard => return once::guard(),
         Command::Events(command) => events::run(command),
         Command::Dead(command) => dead::run(command),
         Command::Doctor(arguments) => doctor::run(arguments),
@@ -55,6 +61,17 @@ fn main() -> ExitCode {
             eprintln!("{failure}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Help, or what is wrong with the arguments.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let once = std::env::args_os().nth(1).is_some_and(|command| command == "once");
+    match error.exit_code() {
+        // For whoever runs a command by us, 2 is the command's.
+        code if code != 0 && once => ExitCode::from(once::OWN_FAILURE),
+        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
     }
 }
 

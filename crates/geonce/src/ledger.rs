@@ -307,7 +307,17 @@ impl Run {
     /// This attempt failed; whoever begins next may try again, at once.
     pub async fn release(&self, cause: Cause) -> Result<Settled> {
         // Any time that has passed will do, and the same one is recognised when it is sent again.
-        self.end(End::Retry { at: Timestamp::default(), cause, counts: true }).await
+        self.release_until(Timestamp::default(), cause).await
+    }
+
+    /// This attempt failed; whoever begins next may try again, but not before `at`. Until then it counts as running.
+    pub async fn release_until(&self, at: Timestamp, cause: Cause) -> Result<Settled> {
+        self.end(End::Retry { at, cause, counts: true }).await
+    }
+
+    /// It was neither done nor did it fail: whoever begins next may run it, at once, and no attempt is counted.
+    pub async fn give_back(&self, cause: Cause) -> Result<Settled> {
+        self.end(End::Retry { at: Timestamp::default(), cause, counts: false }).await
     }
 
     /// Holds it for another while, counted from now.

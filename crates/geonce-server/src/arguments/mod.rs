@@ -1,6 +1,7 @@
 //! The command line: every flag and its help.
 
 mod load;
+mod once;
 mod policy;
 mod tools;
 
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub(crate) use load::{FormatArgument, InvalidArgument, KeyByArgument, LoadArguments, ModeArgument, ProgressArgument};
+pub(crate) use once::OnceArguments;
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
     CheckArguments, ConsentArguments, DeadChangeArguments, DeadCommand, DeadExportArguments, DeadListArguments,
@@ -55,6 +57,18 @@ pub(crate) enum Command {
     /// Exit code 0: loaded, now or before; 1: some features were left out, or it failed before; 2: usage or environment;
     /// 75: another runner is loading the same (--no-wait); 130: interrupted, nothing written.
     Load(Box<LoadArguments>),
+    /// Run a command once: whoever comes later gets the result of the first.
+    ///
+    /// The key is made of the command's words and of what the flags name. A command that succeeded is not run again, a
+    /// failed one is retried, one that another runner is busy with is waited for.
+    ///
+    /// Exit code: the command's (of the first run, if it is not run again); 75: somebody else runs it (--no-wait);
+    /// 125: a failure of geonce; 126, 127: the command cannot be run, is not there; 128+n: ended by signal n.
+    #[command(verbatim_doc_comment)]
+    Once(Box<OnceArguments>),
+    /// Ends a command whose runner is gone: `geonce once` starts one beside each command.
+    #[command(hide = true)]
+    Guard,
     /// Look at recorded events.
     #[command(subcommand)]
     Events(EventsCommand),

@@ -129,6 +129,7 @@ on_every_backend![
     a_result_survives_a_restart,
     other_keys_and_other_ledgers_are_not_held_up,
     a_run_that_is_extended_does_not_lapse,
+    what_is_released_for_a_while_rests_and_what_is_given_back_costs_no_attempt,
 ];
 
 async fn of_twenty_that_begin_one_starts_and_all_get_its_result(backend: Backend) {
@@ -322,4 +323,22 @@ async fn a_run_that_is_extended_does_not_lapse(backend: Backend) {
     };
     assert!(matches!(still, Begun::Running { .. }), "{still:?}");
     assert_eq!(run.done(None).await.unwrap(), Settled::Ok);
+}
+
+async fn what_is_released_for_a_while_rests_and_what_is_given_back_costs_no_attempt(backend: Backend) {
+    let store = backend.runner().await;
+    let ledger = ledger(&store);
+    let run = started(ledger.begin(&task("a")).await.unwrap());
+    let rested = Stopwatch::start();
+    let at = run.clock.now().plus(SHORT * 3);
+    assert_eq!(run.release_until(at, cause(Class::Schema)).await.unwrap(), Settled::Ok);
+    assert!(matches!(ledger.begin(&task("a")).await.unwrap(), Begun::Running { .. }), "it rests");
+    let run = started(ledger.wait(&task("a"), LONG).await.unwrap());
+    assert!(rested.elapsed() >= SHORT * 2, "{:?}", rested.elapsed());
+    assert_eq!((run.attempts(), run.lapses()), (1, 0));
+    assert_eq!(run.give_back(cause(Class::Schema)).await.unwrap(), Settled::Ok);
+    let run = started(ledger.begin(&task("a")).await.unwrap());
+    assert_eq!((run.attempts(), run.lapses()), (1, 0));
+    assert_eq!(run.done(None).await.unwrap(), Settled::Ok);
+    sound(&store).await;
 }
