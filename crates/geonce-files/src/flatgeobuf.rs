@@ -330,7 +330,7 @@ impl Features {
             let found = self.types.get(column).ok_or(Damaged)?;
             values[column] = property(*found, &mut rest).map_err(|fault| fault.of(&self.layer[column].name))?;
         }
-        Ok(Row { number: self.number, id: None, geometry, values })
+        Ok(Row { number: self.number, id: None, geometry, values, text: None })
     }
 }
 

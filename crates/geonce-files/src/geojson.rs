@@ -392,7 +392,8 @@ impl Features {
                 *place = value;
             }
         }
-        Item::Row(Row { number: self.number, id: feature.id, geometry: feature.geometry, values })
+        let text = Some(bytes.to_vec());
+        Item::Row(Row { number: self.number, id: feature.id, geometry: feature.geometry, values, text })
     }
 }
 

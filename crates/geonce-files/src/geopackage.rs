@@ -244,7 +244,7 @@ fn item(
         }
     }
     batch.push(match fault {
-        None => Item::Row(Row { number, id: None, geometry, values }),
+        None => Item::Row(Row { number, id: None, geometry, values, text: None }),
         Some(fault) => fault.item(number, original(row, plan)?),
     });
     Ok(bytes)

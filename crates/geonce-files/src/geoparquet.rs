@@ -235,7 +235,13 @@ impl Table {
         for (index, part) in parts.into_iter().enumerate() {
             self.number += 1;
             items.push(match part.fault {
-                None => Item::Row(Row { number: self.number, id: None, geometry: part.geometry, values: part.values }),
+                None => Item::Row(Row {
+                    number: self.number,
+                    id: None,
+                    geometry: part.geometry,
+                    values: part.values,
+                    text: None,
+                }),
                 Some(fault) => {
                     let geometry =
                         originals.iter().find(|(place, _)| *place == index).map(|(_, bytes)| bytes.as_slice());

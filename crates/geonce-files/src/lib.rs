@@ -133,6 +133,8 @@ pub struct Row {
     pub geometry: Option<Shape<f64>>,
     /// A value for each field of the layer.
     pub values: Vec<Property>,
+    /// What was written there, where that is a GeoJSON Feature already.
+    pub text: Option<Vec<u8>>,
 }
 
 /// A feature that could not be read.

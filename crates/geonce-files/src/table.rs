@@ -370,7 +370,7 @@ impl Rows for Lines {
             Ok(geometry) => {
                 let value = |&place: &usize| self.value(record.get(place).unwrap_or_default(), self.kinds[place]);
                 let values = self.places.iter().map(value).collect();
-                Item::Row(Row { number: self.number, id: None, geometry, values })
+                Item::Row(Row { number: self.number, id: None, geometry, values, text: None })
             }
             Err((code, message)) => {
                 let message =

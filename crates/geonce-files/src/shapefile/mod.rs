@@ -171,7 +171,7 @@ impl Rows for Records {
                 Found::Bad { code, message, bytes } => self.bad(code, message, bytes),
                 Found::Shape(geometry) => {
                     self.number += 1;
-                    Item::Row(Row { number: self.number, id: None, geometry, values })
+                    Item::Row(Row { number: self.number, id: None, geometry, values, text: None })
                 }
             }));
         }

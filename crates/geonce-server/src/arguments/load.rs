@@ -90,6 +90,30 @@ pub(crate) struct LoadArguments {
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', num_args = 1, help_heading = "Source")]
     pub(crate) geometry: Vec<String>,
 
+    /// Header for a source that is fetched, as NAME=VALUE (repeatable); its value is shown nowhere and is in no key.
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Source")]
+    pub(crate) header: Vec<String>,
+
+    /// Read all pages of an API; `auto` finds out how the next one is found.
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "auto", help_heading = "Source")]
+    pub(crate) pages: Option<PagesArgument>,
+
+    /// Where a page has the token of the next one: a JSON pointer such as /next_token.
+    #[arg(long, value_name = "POINTER", requires = "page_param", conflicts_with = "pages", help_heading = "Source")]
+    pub(crate) page_token: Option<String>,
+
+    /// The query parameter in which that token is sent back.
+    #[arg(long, value_name = "NAME", requires = "page_token", help_heading = "Source")]
+    pub(crate) page_param: Option<String>,
+
+    /// Query parameter that is a credential: shown nowhere and in no key (repeatable).
+    #[arg(long, value_name = "NAME", help_heading = "Source")]
+    pub(crate) secret_param: Vec<String>,
+
+    /// Load the first page of an API that has more.
+    #[arg(long, conflicts_with = "pages", help_heading = "Source")]
+    pub(crate) first_page_only: bool,
+
     /// Coordinate system of a layer that is made [default: EPSG:4326]; `same` for that of the file.
     #[arg(long, value_name = "CRS", help_heading = "Destination")]
     pub(crate) dst_crs: Option<String>,
@@ -192,4 +216,14 @@ pub(crate) enum FormatArgument {
     Csv,
     /// A GeoParquet file.
     Geoparquet,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum PagesArgument {
+    /// By what the address and the first page look like.
+    Auto,
+    /// By links to the next page (OGC API Features, STAC).
+    Links,
+    /// By counting (ArcGIS feature layers).
+    Arcgis,
 }

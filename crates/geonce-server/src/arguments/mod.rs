@@ -11,7 +11,9 @@ use geonce_key::split::Format;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub(crate) use load::{FormatArgument, InvalidArgument, KeyByArgument, LoadArguments, ModeArgument, ProgressArgument};
+pub(crate) use load::{
+    FormatArgument, InvalidArgument, KeyByArgument, LoadArguments, ModeArgument, PagesArgument, ProgressArgument,
+};
 pub(crate) use once::OnceArguments;
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{

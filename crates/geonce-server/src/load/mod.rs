@@ -10,6 +10,7 @@ use crate::runner::Runner;
 use crate::show::{self, Page, Style, count};
 use geonce::clock::SystemClock;
 use geonce::event::Cause;
+use geonce::load::fetch::{FetchOptions, Paging};
 use geonce::load::target::Mode;
 use geonce::load::{Flaw, Invalid, KeyBy, Loader, Outcome, Progress, Report, Request, TargetCrs, Trouble};
 use geonce_files::{Format, GeometryColumns};
@@ -39,15 +40,27 @@ pub(crate) fn run(arguments: &LoadArguments) -> Result<ExitCode, Failure> {
     let policy = policy(arguments)?;
     let runner = Runner::open(&arguments.place)?;
     let spool = runner.place.data.join("spool");
+    let fetching = fetching(arguments)?;
+    let loader = Loader::new(Arc::clone(&runner.store), Arc::new(SystemClock)).with_lease(arguments.lease.0);
     let mut sources = Vec::new();
     for argument in given {
-        sources.extend(sources::expand(argument, &spool)?);
+        if sources::is_address(argument) {
+            sources.push(runner.block_on(async {
+                let named = sources::unfetched(argument, &fetching)?;
+                let request = request(arguments, &named, &destination, policy.clone())?;
+                if is_known(arguments, &loader, &request).await? {
+                    return Ok(named);
+                }
+                sources::fetched(argument, &fetching, &spool, arguments.src_crs.is_some()).await
+            })?);
+        } else {
+            sources.extend(sources::expand(argument, &spool)?);
+        }
     }
     if sources.len() > 1 && arguments.mode == ModeArgument::Replace {
         return Err(Failure::new("usage", format!("{} sources would replace each other", sources.len()))
             .hint("load the first with --mode replace, and the others with --mode append"));
     }
-    let loader = Loader::new(Arc::clone(&runner.store), Arc::new(SystemClock)).with_lease(arguments.lease.0);
     let stop = Arc::new(Notify::new());
     runner.block_on(async { tokio::spawn(interrupted(Arc::clone(&stop))) });
     let mut code = 0;
@@ -69,6 +82,36 @@ pub(crate) fn run(arguments: &LoadArguments) -> Result<ExitCode, Failure> {
     drop(sources);
     runner.close()?;
     Ok(ExitCode::from(code))
+}
+
+/// Whether a source is loaded, as far as its name alone tells.
+async fn is_known(arguments: &LoadArguments, loader: &Loader, request: &Request) -> Result<bool, Failure> {
+    if request.key_by != KeyBy::Uri || arguments.force || arguments.dry_run {
+        return Ok(false);
+    }
+    let looked = loader.look(request).await.map_err(of_trouble)?;
+    Ok(loader.find(&looked).await.map_err(of_trouble)?.is_some())
+}
+
+fn fetching(arguments: &LoadArguments) -> Result<FetchOptions, Failure> {
+    let mut options = FetchOptions {
+        secret_parameters: arguments.secret_param.clone(),
+        first_page_only: arguments.first_page_only,
+        paging: match (arguments.pages, &arguments.page_token, &arguments.page_param) {
+            (_, Some(pointer), Some(parameter)) => {
+                Some(Paging::Token { pointer: pointer.clone(), parameter: parameter.clone() })
+            }
+            (Some(PagesArgument::Auto), ..) => Some(Paging::Auto),
+            (Some(PagesArgument::Links), ..) => Some(Paging::Links),
+            (Some(PagesArgument::Arcgis), ..) => Some(Paging::ArcGis),
+            _ => None,
+        },
+        ..FetchOptions::default()
+    };
+    for header in &arguments.header {
+        options.add_header(header)?;
+    }
+    Ok(options)
 }
 
 /// How one source ended.
@@ -134,6 +177,8 @@ fn request(arguments: &LoadArguments, source: &Source, destination: &str, policy
     Ok(Request {
         file: source.file.clone(),
         source: source.name.clone(),
+        uri: source.uri.clone(),
+        modified: source.modified,
         files: geonce_files::Options {
             format: arguments.format.map(format),
             layer: arguments.source_layer.clone(),
@@ -141,7 +186,7 @@ fn request(arguments: &LoadArguments, source: &Source, destination: &str, policy
             columns: columns(&arguments.geometry)?,
             limits: policy.limits.clone(),
         },
-        query: None,
+        query: source.query.clone(),
         destination: destination.to_owned(),
         destination_name: geonce::load::destination_name(destination, current)?,
         folder: current.to_owned(),
@@ -327,7 +372,7 @@ fn say(arguments: &LoadArguments, request: &Request, ended: &Ended) -> Result<u8
         }
         Ended::Already(report) => {
             let rows = report.inserted + report.updated + report.unchanged;
-            let rows = format!("{} rows in {}", count(rows), show::escaped(&report.table));
+            let rows = format!("{} rows, {}", count(rows), show::escaped(&report.table));
             let when =
                 if report.finished.is_empty() { String::new() } else { format!(" finished {}", report.finished) };
             page.print(&format!("already loaded: {}{when} ({rows}). Nothing to do.", report.load))?;

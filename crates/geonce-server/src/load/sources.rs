@@ -1,6 +1,8 @@
-//! What `geonce load` is given, as files on disk: folders and patterns become files, standard input is kept first.
+//! What `geonce load` is given, as files on disk: folders and patterns become files, standard input and what is fetched are kept
+//! first.
 
 use crate::failure::Failure;
+use geonce::load::fetch::{self, FetchOptions};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,8 +36,67 @@ pub(crate) struct Source {
     pub(crate) name: String,
     /// The name a layer gets from it.
     pub(crate) stem: String,
+    /// What it is called in keys.
+    pub(crate) uri: String,
+    /// When it was last changed, where a server said so.
+    pub(crate) modified: Option<i64>,
+    /// The pages it was made of.
+    pub(crate) query: Option<String>,
     /// What was kept only for this load.
     _kept: Option<tempfile::TempDir>,
+}
+
+/// Whether an argument is to be fetched.
+pub(crate) fn is_address(argument: &str) -> bool {
+    let lower = argument.to_ascii_lowercase();
+    lower.starts_with("http://") || lower.starts_with("https://")
+}
+
+/// An address that was not fetched, as far as its load's key needs it.
+pub(crate) fn unfetched(address: &str, options: &FetchOptions) -> Result<Source, Failure> {
+    let (uri, name) = fetch::names(address, options)?;
+    let path = uri.split(['?', '#']).next().unwrap_or_default();
+    let stem = of_file(PathBuf::from(path)).stem;
+    Ok(Source { file: PathBuf::new(), name, stem, uri, modified: None, query: None, _kept: None })
+}
+
+/// Fetches what is at an address.
+pub(crate) async fn fetched(
+    address: &str,
+    options: &FetchOptions,
+    spool: &Path,
+    with_crs: bool,
+) -> Result<Source, Failure> {
+    let folder = temporary(spool, "fetch-")?;
+    let progress = |progress: &fetch::Progress| {
+        if let Some((wait, why)) = &progress.waiting {
+            eprintln!("waiting {} s: {}", wait.as_secs(), crate::show::escaped(why));
+        }
+    };
+    let fetched = fetch::fetch(address, options, folder.path(), &progress).await?;
+    if let (Some(crs), false) = (fetched.content_crs.filter(|crs| !crs.contains("CRS84")), with_crs) {
+        let crs = crate::show::escaped(&crs);
+        return Err(Failure::new("crs_unknown", format!("the server says that its features are in {crs}"))
+            .hint("--src-crs says so in words; mind that such servers may write latitude first"));
+    }
+    // Not the tokens of each page: many servers make new ones for every reading, and the content of all pages is in the key.
+    let query = fetched.pages.is_some().then(|| fetched.url_for_key.clone());
+    let time = fetched.last_modified.as_deref().and_then(|text| httpdate::parse_http_date(text).ok());
+    let modified = time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    Ok(Source {
+        stem: of_file(PathBuf::from(&fetched.name)).stem,
+        file: fetched.path,
+        name: fetched.url_shown,
+        uri: fetched.url_for_key,
+        modified: modified.and_then(|since| i64::try_from(since.as_millis()).ok()),
+        query,
+        _kept: Some(folder),
+    })
+}
+
+fn temporary(spool: &Path, prefix: &str) -> Result<tempfile::TempDir, Failure> {
+    let made = fs::create_dir_all(spool).and_then(|()| tempfile::Builder::new().prefix(prefix).tempdir_in(spool));
+    made.map_err(|error| Failure::io(&spool.display().to_string(), &error))
 }
 
 /// All that one argument stands for, in the order of names.
@@ -74,7 +135,9 @@ fn of_file(file: PathBuf) -> Source {
     let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("features");
     // parcels.shp.zip is called parcels.
     let stem = stem.strip_suffix(".shp").unwrap_or(stem).to_owned();
-    Source { name: file.display().to_string(), stem, file, _kept: None }
+    let name = file.display().to_string();
+    let uri = file.canonicalize().map_or_else(|_| name.clone(), |file| file.display().to_string());
+    Source { name, stem, uri, file, modified: None, query: None, _kept: None }
 }
 
 fn listed(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Failure> {
@@ -119,15 +182,15 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 
 fn standard_input(spool: &Path) -> Result<Source, Failure> {
     let failed = |error: io::Error| Failure::io("keeping standard input", &error);
-    fs::create_dir_all(spool).map_err(failed)?;
-    let folder = tempfile::Builder::new().prefix("stdin-").tempdir_in(spool).map_err(failed)?;
+    let folder = temporary(spool, "stdin-")?;
     let file = folder.path().join("stdin");
     let mut kept = fs::File::create(&file).map_err(failed)?;
     let bytes = io::copy(&mut io::Read::take(io::stdin().lock(), STDIN_BYTES_MAX + 1), &mut kept).map_err(failed)?;
     if bytes > STDIN_BYTES_MAX {
         return Err(Failure::new("source_long", format!("standard input has more than {STDIN_BYTES_MAX} bytes")));
     }
-    Ok(Source { file, name: "-".to_owned(), stem: "features".to_owned(), _kept: Some(folder) })
+    let (name, stem) = ("-".to_owned(), "features".to_owned());
+    Ok(Source { file, uri: name.clone(), name, stem, modified: None, query: None, _kept: Some(folder) })
 }
 
 #[cfg(test)]

@@ -76,10 +76,13 @@ impl Shaper {
         }
     }
 
-    fn row(&mut self, row: Row) -> Shaped {
+    fn row(&mut self, mut row: Row) -> Shaped {
         let number = row.number;
         let mut text = std::mem::take(&mut self.text);
-        self.write(&row, row.geometry.as_ref(), &mut text);
+        match row.text.take() {
+            Some(written) => text = written,
+            None => self.write(&row, row.geometry.as_ref(), &mut text),
+        }
         let mut repaired = None;
         let piece = self.piece(row, &mut text, &mut repaired);
         let kept = piece.is_err() || self.recipe.invalid == Invalid::Dead;

@@ -39,9 +39,10 @@ pub enum Origin {
 
 /// The key of a load.
 pub(super) fn load_key(request: &Request, origin: &Origin, now: Timestamp) -> Fingerprint {
-    let origin = match origin {
-        Origin::Content(digest) => json!({ "content": hex(digest) }),
-        Origin::Uri(uri, time) => json!({ "uri": uri, "time": time }),
+    let (origin, query) = match origin {
+        Origin::Content(digest) => (json!({ "content": hex(digest) }), request.query.as_ref()),
+        // The name says it all, and is known before anything is fetched.
+        Origin::Uri(uri, time) => (json!({ "uri": uri, "time": time }), None),
     };
     let parts = json!({
         "destination": request.destination_name,
@@ -50,7 +51,7 @@ pub(super) fn load_key(request: &Request, origin: &Origin, now: Timestamp) -> Fi
         "mode": mode(request.mode),
         "period": request.period.map(|period| period_of(now, period)),
         "policy": policy(&request.policy),
-        "query": request.query,
+        "query": query,
         "source": origin,
         "source_crs": request.source_crs,
         "source_layer": request.files.layer,

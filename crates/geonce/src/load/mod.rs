@@ -4,6 +4,7 @@
 //! transaction as the rows: a runner that dies between the two leaves a load that is done, and whoever comes next finds that.
 
 mod feature;
+pub mod fetch;
 mod key;
 mod pipeline;
 mod report;
@@ -14,7 +15,7 @@ pub use report::{FLAWS_MAX, Flaw, Report};
 
 use crate::clock::{Clock, Stopwatch};
 use crate::error::{Error, Kind};
-use crate::event::{Cause, Class, EventId, Ids};
+use crate::event::{Cause, Class, EventId, Ids, State};
 use crate::ledger::{Begun, Ledger, Run, Task};
 use crate::retry::Retry;
 use crate::store::{Admission, NewEvent, RUNS, ResultText, Route, Store};
@@ -93,6 +94,10 @@ pub struct Request {
     pub file: PathBuf,
     /// What it is called.
     pub source: String,
+    /// What it is called in keys: its address without anything secret, or its absolute path.
+    pub uri: String,
+    /// When it was last changed, in milliseconds, where the file does not tell.
+    pub modified: Option<i64>,
     /// How it is read.
     pub files: geonce_files::Options,
     /// Where a source that was fetched came from: endpoint, parameters, pages. Part of the key.
@@ -242,12 +247,21 @@ impl Loader {
                 let (digest, trusted) = self.digest(request).await?;
                 (Origin::Content(digest), trusted)
             }
-            KeyBy::Uri => (Origin::Uri(request.source.clone(), None), false),
-            KeyBy::UriAndTime => (Origin::Uri(request.source.clone(), modified(&request.file)), false),
+            KeyBy::Uri => (Origin::Uri(request.uri.clone(), None), false),
+            KeyBy::UriAndTime => {
+                let time = request.modified.or_else(|| modified(&request.file));
+                (Origin::Uri(request.uri.clone(), time), false)
+            }
         };
         let key = key::load_key(request, &origin, self.clock.now());
         let sha256 = if let Origin::Content(digest) = origin { Some(digest) } else { None };
         Ok(Looked { key, sha256, trusted })
+    }
+
+    /// What a load came to, if it is done. For sources that need not be fetched then.
+    pub async fn find(&self, looked: &Looked) -> Result<Option<Report>> {
+        let record = self.ledger.find(&looked.key).await?.filter(|record| record.state == State::Done);
+        Ok(record.and_then(|record| Report::read(record.result.as_deref()?)))
     }
 
     /// The digest of a file, and whether an earlier one stands for it.

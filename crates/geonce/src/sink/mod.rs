@@ -4,7 +4,7 @@
 pub(crate) mod columns;
 pub mod conformance;
 pub(crate) mod geopackage;
-mod http;
+pub(crate) mod http;
 mod ndjson;
 pub(crate) mod postgis;
 mod thread;

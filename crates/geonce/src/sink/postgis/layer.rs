@@ -342,7 +342,12 @@ impl Layer {
 
     /// Brings the table to the columns that rows need. The names of columns that could not be turned into doubles: then
     /// no column was added, and what rows need is to be found out again.
-    pub(crate) async fn change(&mut self, session: &Session, settings: &Settings, change: &Change) -> Answer<Vec<String>> {
+    pub(crate) async fn change(
+        &mut self,
+        session: &Session,
+        settings: &Settings,
+        change: &Change,
+    ) -> Answer<Vec<String>> {
         let mut kept = Vec::new();
         for &index in &change.widened {
             let name = self.columns.list()[index].name.clone();

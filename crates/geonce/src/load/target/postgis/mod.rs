@@ -79,7 +79,14 @@ struct Part {
 impl Part {
     fn new(session: Session) -> Part {
         // A constraint that its owner deferred would be checked at the end, when nobody knows which row it was.
-        Part { session, copy: None, route: Route::Unknown, has_sequence: false, before: "SET CONSTRAINTS ALL IMMEDIATE; ", tally: Tally::default() }
+        Part {
+            session,
+            copy: None,
+            route: Route::Unknown,
+            has_sequence: false,
+            before: "SET CONSTRAINTS ALL IMMEDIATE; ",
+            tally: Tally::default(),
+        }
     }
 }
 
@@ -301,13 +308,7 @@ async fn setup(session: &Session, plan: &Plan, settings: &Settings, records: &Re
 }
 
 /// Describes a table, and gives it columns for the fields.
-async fn adapt(
-    session: &Session,
-    plan: &Plan,
-    settings: &Settings,
-    ground: &Ground,
-    oid: u32,
-) -> Told<(Layer, Slots)> {
+async fn adapt(session: &Session, plan: &Plan, settings: &Settings, ground: &Ground, oid: u32) -> Told<(Layer, Slots)> {
     let mut layer = layer::describe(session, settings, ground, oid).await?;
     let mut change = Change::default();
     let slots = Slots::new(&mut layer.columns, &plan.fields, types::DIALECT.has_json, &mut change);

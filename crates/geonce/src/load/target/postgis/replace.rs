@@ -84,7 +84,8 @@ impl Load {
             let add = format!("ALTER TABLE {layer} ADD COLUMN IF NOT EXISTS {} json", crate::sink::columns::OTHER);
             session.batch(&add).await?;
         }
-        let (names, order) = (names.join(", "), self.layer.fid.as_ref().map(|fid| format!(" ORDER BY {}", quoted(fid))));
+        let (names, order) =
+            (names.join(", "), self.layer.fid.as_ref().map(|fid| format!(" ORDER BY {}", quoted(fid))));
         session
             .batch(&format!(
                 "DELETE FROM {layer}; INSERT INTO {layer} ({names}) SELECT {names} FROM {from}{}; DROP TABLE {from}",
@@ -99,7 +100,9 @@ impl Load {
         dropped.map_err(|trouble| match trouble.state().map(tokio_postgres::error::SqlState::code) {
             Some("2BP01") => {
                 let what = format!("{} is used by something that was made during the load", self.settings.place());
-                Trouble::Other(Error::new(Kind::Unavailable, what).hint("the next attempt fills the table and keeps it"))
+                Trouble::Other(
+                    Error::new(Kind::Unavailable, what).hint("the next attempt fills the table and keeps it"),
+                )
             }
             _ => trouble,
         })?;
@@ -149,7 +152,8 @@ impl Load {
     async fn rename(&self, session: &Session) -> Told<()> {
         let (schema, staged, name) = (&self.settings.schema, &self.into.layer, &self.settings.layer);
         session.batch(&format!("ALTER TABLE {} RENAME TO {}", self.into.table(), quoted(name))).await?;
-        let sql = "SELECT c.relname::text, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        let sql =
+            "SELECT c.relname::text, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                    WHERE n.nspname = $1 AND starts_with(c.relname::text, $2) AND c.relkind IN ('i', 'S')";
         let parts = session.query(sql, &[(schema, Type::TEXT), (staged, Type::TEXT)]).await?;
         for row in &parts {
