@@ -4,7 +4,7 @@
 mod columns;
 pub mod conformance;
 mod geopackage;
-mod http;
+pub(crate) mod http;
 mod ndjson;
 mod postgis;
 mod thread;

@@ -20,7 +20,7 @@ pub(super) fn written(status: StatusCode, headers: &HeaderMap, now: Timestamp) -
         200..=299 => Written::Done(Outcome::Applied),
         408 | 425 | 429 | 500..=599 => Written::Retry {
             cause: Cause::new(Class::Unavailable, code, said("not now")),
-            after: retry_after(headers, now),
+            after: retry_after(headers, now).map(|wait| wait.min(RETRY_AFTER_MAX)),
             counts: true,
         },
         300..=399 => Written::Dead(Cause::new(
@@ -47,7 +47,7 @@ pub(super) fn garbled(error: &hyper::Error) -> Written {
 }
 
 /// When the endpoint wants to be asked again: seconds or a date, RFC 9110 section 10.2.3.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // More digits than fit are a very long time.
@@ -56,7 +56,7 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
         let date = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
         Timestamp::from_millis(i64::try_from(date.as_millis()).ok()?).since(now)
     };
-    Some(wait.min(RETRY_AFTER_MAX))
+    Some(wait)
 }
 
 /// Why there was no answer.

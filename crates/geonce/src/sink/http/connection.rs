@@ -34,16 +34,16 @@ const IDLE_MAX: usize = 16;
 const AGE_MAX: Duration = Duration::from_mins(1);
 
 /// Turns a name and a port into addresses.
-pub(super) type Resolve =
+pub(crate) type Resolve =
     Arc<dyn Fn(String, u16) -> Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>> + Send + Sync>;
 
 /// The system's resolver.
-pub(super) fn system_resolver() -> Resolve {
+pub(crate) fn system_resolver() -> Resolve {
     Arc::new(|host, port| Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), port)).await?.collect()) }))
 }
 
 /// How connections are encrypted: with the given roots, by ring.
-pub(super) fn tls(roots: RootCertStore) -> Result<Arc<ClientConfig>, tokio_rustls::rustls::Error> {
+pub(crate) fn tls(roots: RootCertStore) -> Result<Arc<ClientConfig>, tokio_rustls::rustls::Error> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)

@@ -17,9 +17,11 @@ use crate::error::{Error, Kind, Result};
 use crate::event::Class;
 use crate::signature::sign_standard_webhooks;
 use crate::store::Answer;
+pub(crate) use answer::retry_after;
 use answer::Silence;
 use bytes::Bytes;
 use connection::{Connection, Dialler};
+pub(crate) use connection::{Resolve, system_resolver, tls};
 use geonce_key::policy::Secret;
 use geonce_key::{Encoding, Fingerprint};
 use guard::{Guard, Network};
@@ -86,7 +88,7 @@ fn build(
     let tls = match (target.tls, roots) {
         (false, _) => None,
         (true, Some(roots)) => Some(roots),
-        (true, None) => Some(system_roots(name)?),
+        (true, None) => Some(system_roots(&format!("sink {name}"))?),
     };
     let tls = tls
         .map(connection::tls)
@@ -131,11 +133,11 @@ fn networks(name: &str, allow: &[String]) -> Result<Vec<Network>> {
 }
 
 /// The certificates that the system trusts.
-fn system_roots(name: &str) -> Result<RootCertStore> {
+pub(crate) fn system_roots(whose: &str) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if added == 0 {
-        return Err(Error::new(Kind::Invalid, format!("sink {name}: the system trusts no certificates"))
+        return Err(Error::new(Kind::Invalid, format!("{whose}: the system trusts no certificates"))
             .hint("install ca-certificates, or name a file in SSL_CERT_FILE"));
     }
     Ok(roots)
