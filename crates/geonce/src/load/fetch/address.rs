@@ -14,8 +14,26 @@ const SHOWN_CHARS_MAX: usize = 400;
 
 /// Names of query parameters whose values are not shown. Hiding too much does no harm.
 const HIDDEN: &[&str] = &[
-    "access_token", "api-key", "api_key", "apikey", "app_code", "auth", "authkey", "client_secret", "code", "credential",
-    "jwt", "key", "password", "pwd", "secret", "sessionid", "sig", "signature", "subscription-key", "token",
+    "access_token",
+    "api-key",
+    "api_key",
+    "apikey",
+    "app_code",
+    "auth",
+    "authkey",
+    "client_secret",
+    "code",
+    "credential",
+    "jwt",
+    "key",
+    "password",
+    "pwd",
+    "secret",
+    "sessionid",
+    "sig",
+    "signature",
+    "subscription-key",
+    "token",
 ];
 /// Beginnings of such names: signed addresses of object stores.
 const HIDDEN_PREFIXES: &[&str] = &["x-amz-", "x-goog-"];

@@ -118,7 +118,8 @@ pub(super) fn file_name(got: &Got, asked: &Address) -> String {
 
 /// What a file made of pages is called: after the collection or the service.
 pub(super) fn pages_name(asked: &Address) -> String {
-    let segments: Vec<String> = asked.path().split('/').map(|one| String::from_utf8_lossy(&decoded(one)).into_owned()).collect();
+    let segments: Vec<String> =
+        asked.path().split('/').map(|one| String::from_utf8_lossy(&decoded(one)).into_owned()).collect();
     let is_name = |one: &&String| {
         let number = one.bytes().all(|byte| byte.is_ascii_digit());
         !number && !["items", "query", "FeatureServer", "MapServer"].contains(&one.as_str())
@@ -131,8 +132,21 @@ pub(super) fn pages_name(asked: &Address) -> String {
 
 /// The endings of files that readers know.
 const ENDINGS: &[&str] = &[
-    "csv", "fgb", "geojson", "geojsonl", "geojsons", "geojsonseq", "geoparquet", "gpkg", "json", "jsonl", "ndjson",
-    "parquet", "shp", "tsv", "zip",
+    "csv",
+    "fgb",
+    "geojson",
+    "geojsonl",
+    "geojsons",
+    "geojsonseq",
+    "geoparquet",
+    "gpkg",
+    "json",
+    "jsonl",
+    "ndjson",
+    "parquet",
+    "shp",
+    "tsv",
+    "zip",
 ];
 
 fn has_known_ending(name: &str) -> bool {

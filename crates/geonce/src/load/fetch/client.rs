@@ -15,8 +15,8 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, HOST, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, IF_RANGE, LOCATION,
-    RANGE, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
+    IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
@@ -179,12 +179,7 @@ impl Client {
         Failure::again(Error::new(Kind::Unavailable, message))
     }
 
-    async fn exchange(
-        &self,
-        address: &Address,
-        ask: &Ask<'_>,
-        trusted: bool,
-    ) -> std::result::Result<Reply, Failure> {
+    async fn exchange(&self, address: &Address, ask: &Ask<'_>, trusted: bool) -> std::result::Result<Reply, Failure> {
         let peer = (address.tls(), address.host().to_owned(), address.port());
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         let kept = kept.filter(|(one, sender)| *one == peer && sender.is_ready()).map(|(_, sender)| sender);
@@ -202,6 +197,10 @@ impl Client {
             first => first,
         };
         let response = response.map_err(|error| self.lost(address, &format!("no answer: {}", causes(&error))))?;
+        let mut lengths = response.headers().get_all(CONTENT_LENGTH).iter();
+        if lengths.next().is_some_and(|first| lengths.any(|other| other != first)) {
+            return Err(self.lost(address, "no answer that can be trusted: it has two lengths"));
+        }
         let until_closed = is_until_closed(&response);
         let (head, incoming) = response.into_parts();
         let body = Body {
@@ -279,12 +278,7 @@ impl Client {
         Err(self.lost(address, &failure))
     }
 
-    async fn speak(
-        &self,
-        address: &Address,
-        host: &str,
-        stream: TcpStream,
-    ) -> std::result::Result<Sender, Failure> {
+    async fn speak(&self, address: &Address, host: &str, stream: TcpStream) -> std::result::Result<Sender, Failure> {
         if !address.tls() {
             return handshake(stream).await.map_err(|error| self.lost(address, &error.to_string()));
         }
@@ -329,9 +323,11 @@ async fn handshake(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static)
 
 /// Whether only the end of the connection ends the body (RFC 9112 section 6.3, the last case).
 fn is_until_closed(response: &Response<Incoming>) -> bool {
-    let chunked = response.headers().get_all(TRANSFER_ENCODING).iter().any(|value| {
-        String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase().contains("chunked")
-    });
+    let chunked = response
+        .headers()
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .any(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase().contains("chunked"));
     let empty = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let exact = hyper::body::Body::size_hint(response.body()).exact().is_some();
     !exact && !empty && (!chunked || response.version() == Version::HTTP_10)

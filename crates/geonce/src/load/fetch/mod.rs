@@ -36,8 +36,21 @@ const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: usize = 8 << 10;
 /// Headers that say how a request is made, not what is asked for.
 const HEADERS_OURS: &[&str] = &[
-    "accept-encoding", "connection", "content-length", "expect", "host", "if-match", "if-modified-since", "if-none-match",
-    "if-range", "if-unmodified-since", "range", "te", "trailer", "transfer-encoding", "upgrade",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 ];
 
 /// How a source is fetched.
@@ -285,4 +298,3 @@ async fn file(client: &Client, address: &Address, folder: &Path, progress: OnPro
         pages: None,
     })
 }
-

@@ -265,6 +265,9 @@ fn content(bytes: usize) -> Vec<u8> {
 fn with_parts(seen: &Seen, body: &[u8], validator: (&str, &str)) -> Reply {
     let from = seen.header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
     match from.filter(|_| seen.header("if-range") == Some(validator.1)) {
+        Some(from) if from >= body.len() => {
+            reply("416 Range Not Satisfiable", &[("content-range", &format!("bytes */{}", body.len()))], b"")
+        }
         Some(from) => {
             let range = format!("bytes {from}-{}/{}", body.len() - 1, body.len());
             reply("206 Partial Content", &[validator, ("content-range", &range)], &body[from..])

@@ -39,7 +39,8 @@ impl Query {
     pub(super) fn new(address: &Address) -> Result<Query> {
         let wrong = |why: &str| Error::new(Kind::Invalid, format!("the address {why}"));
         let layer = layer_path(address).ok_or_else(|| {
-            wrong("is not that of an ArcGIS layer").hint("https://host/arcgis/rest/services/roads/FeatureServer/0/query")
+            wrong("is not that of an ArcGIS layer")
+                .hint("https://host/arcgis/rest/services/roads/FeatureServer/0/query")
         })?;
         let number = |name: &str| match address.parameter(name).filter(|text| !text.is_empty()) {
             None => Ok(None),
@@ -51,7 +52,8 @@ impl Query {
         let (place, fields) = (default("where", "1=1"), default("outFields", "*"));
         let with_query = format!("{layer}/query");
         // Only GeoJSON is read, whatever form the user looked at.
-        let parameters = [("f", Some("geojson")), ("where", Some(place.as_str())), ("outFields", Some(fields.as_str()))];
+        let parameters =
+            [("f", Some("geojson")), ("where", Some(place.as_str())), ("outFields", Some(fields.as_str()))];
         let query = address.at_path(&with_query).with(&parameters);
         let token = address.parameter("token");
         let layer = address.with_path(layer).with(&[("f", Some("json")), ("token", token.as_deref())]);
@@ -73,8 +75,9 @@ impl Query {
         }
         if self.order.is_none() {
             let field = object_id(&about).ok_or_else(|| {
-                Error::new(Kind::Invalid, format!("{} does not name its object id", client.show(&self.layer)))
-                    .hint("without an order pages overlap: add orderByFields=OBJECTID, or what it is called, to the address")
+                Error::new(Kind::Invalid, format!("{} does not name its object id", client.show(&self.layer))).hint(
+                    "without an order pages overlap: add orderByFields=OBJECTID, or what it is called, to the address",
+                )
             })?;
             self.order = Some(field);
         }

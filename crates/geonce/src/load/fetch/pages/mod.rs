@@ -53,7 +53,9 @@ enum Course {
 impl Course {
     fn new(paging: &Paging, address: &Address) -> Result<Course> {
         Ok(match paging {
-            Paging::Auto if arcgis::layer_path(address).is_some() => Course::ArcGis(Box::new(arcgis::Query::new(address)?)),
+            Paging::Auto if arcgis::layer_path(address).is_some() => {
+                Course::ArcGis(Box::new(arcgis::Query::new(address)?))
+            }
             Paging::Auto | Paging::Links => Course::Links,
             Paging::ArcGis => Course::ArcGis(Box::new(arcgis::Query::new(address)?)),
             Paging::Token { pointer, parameter } => {
@@ -254,7 +256,8 @@ impl<'a> Reading<'a> {
         let mut failures = Failures::default();
         loop {
             let (_, spool) = self.obtain(client, address, DOCUMENT_BYTES_MAX, None).await?;
-            let bytes = std::fs::read(spool.path()).map_err(|error| super::download::disk(&error, "reading", spool.path()))?;
+            let bytes =
+                std::fs::read(spool.path()).map_err(|error| super::download::disk(&error, "reading", spool.path()))?;
             let trouble = match serde_json::from_slice::<Value>(&bytes) {
                 Err(error) => page::Trouble::Broken(error.to_string()),
                 Ok(value) => match value.get("error") {
@@ -298,7 +301,13 @@ impl<'a> Reading<'a> {
     }
 
     /// What a page says must fit what those before it said.
-    fn compare(&mut self, client: &Client, address: &Address, got: &Got, page: &Page) -> std::result::Result<(), Trouble> {
+    fn compare(
+        &mut self,
+        client: &Client,
+        address: &Address,
+        got: &Got,
+        page: &Page,
+    ) -> std::result::Result<(), Trouble> {
         let pile = self.pile.as_ref();
         if let Some(what) = pile.and_then(Pile::repeated) {
             return Err(Trouble::Changed(format!("page {} has {what}", self.told.pages)));

@@ -90,7 +90,8 @@ pub(super) fn read(path: &Path, token: Option<&str>, take: Take<'_>) -> Result<P
 pub(super) fn said_error(said: &Value) -> Trouble {
     let code = said.get("code").and_then(Value::as_i64).unwrap_or(0);
     let mut words = said.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
-    for detail in said.get("details").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).take(3) {
+    for detail in said.get("details").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).take(3)
+    {
         words = format!("{words} {detail}");
     }
     Trouble::Said(code, if words.trim().is_empty() { said.to_string() } else { words })

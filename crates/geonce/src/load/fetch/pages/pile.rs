@@ -47,7 +47,8 @@ impl Pile {
 
     /// Adds the features of a page, all or none.
     pub(super) fn add(&mut self, path: &Path, token: Option<&str>) -> Result<Page, Trouble> {
-        let mut fresh = Fresh { buffer: Vec::new(), bytes: self.bytes, hashes: Vec::new(), repeated: None, equal: false };
+        let mut fresh =
+            Fresh { buffer: Vec::new(), bytes: self.bytes, hashes: Vec::new(), repeated: None, equal: false };
         let read = page::read(path, token, &mut |line| self.take(line, &mut fresh));
         let written = read.and_then(|page| self.spool.write(&fresh.buffer).map(|()| page).map_err(Trouble::Taking));
         match written {

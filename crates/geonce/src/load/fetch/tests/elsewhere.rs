@@ -60,7 +60,7 @@ async fn circles_and_endless_chains_of_redirects_end() {
     let error = run(&site.url("/a.csv"), &options()).await.error();
     assert!(error.contains("more than 10 redirects"), "{error}");
     assert_eq!(site.seen().len(), 11);
-    for location in ["ftp://data.example/a", "file:///etc/passwd", "http://", "\u{7f}"] {
+    for location in ["ftp://data.example/a", "file:///etc/passwd", "http://", "http://["] {
         let site = Site::new(move |_, _| to("302 Found", location)).await;
         let error = run(&site.url("/a.csv"), &options()).await.error();
         assert!(error.contains("redirects to no address"), "{error}");
@@ -94,7 +94,10 @@ async fn another_host_sees_no_secrets_even_on_the_way_back() {
 }
 
 /// A server with TLS for `name`, and roots that trust it.
-async fn encrypted(name: &str, answer: impl Fn(usize, &Seen) -> Reply + Send + Sync + 'static) -> (SocketAddr, RootCertStore) {
+async fn encrypted(
+    name: &str,
+    answer: impl Fn(usize, &Seen) -> Reply + Send + Sync + 'static,
+) -> (SocketAddr, RootCertStore) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone()).unwrap();

@@ -7,7 +7,9 @@ use std::collections::HashSet;
 pub(super) const JSON: (&str, &str) = ("content-type", "application/geo+json");
 
 pub(super) fn feature(id: usize) -> String {
-    format!(r#"{{"type":"Feature","id":{id},"geometry":{{"type":"Point","coordinates":[{id}.5,1]}},"properties":{{"n":{id}}}}}"#)
+    format!(
+        r#"{{"type":"Feature","id":{id},"geometry":{{"type":"Point","coordinates":[{id}.5,1]}},"properties":{{"n":{id}}}}}"#
+    )
 }
 
 /// A page of these features with these other members.
@@ -37,10 +39,13 @@ pub(super) fn ogc(seen: &Seen, ids: &[usize], size: usize) -> Reply {
     let offset: usize = seen.parameter("offset").map_or(0, |text| text.parse().unwrap());
     let ids_here = &ids[offset.min(ids.len())..(offset + size).min(ids.len())];
     let next = offset + size;
-    let link = format!(r#"{{"rel":"self","href":"/"}},{{"rel":"next","type":"text/html","href":"/no"}},{{"rel":"next","type":"application/geo+json","href":"items?limit={size}&offset={next}"}}"#);
+    let link = format!(
+        r#"{{"rel":"self","href":"/"}},{{"rel":"next","type":"text/html","href":"/no"}},{{"rel":"next","type":"application/geo+json","href":"items?limit={size}&offset={next}"}}"#
+    );
     let links = if next < ids.len() { link } else { String::new() };
     let (matched, returned) = (ids.len(), ids_here.len());
-    let members = format!(r#","links":[{links}],"numberMatched":{matched},"numberReturned":{returned},"timeStamp":"{offset}""#);
+    let members =
+        format!(r#","links":[{links}],"numberMatched":{matched},"numberReturned":{returned},"timeStamp":"{offset}""#);
     ok(&page(ids_here.iter().map(|&id| feature(id)), &members))
 }
 
@@ -140,7 +145,8 @@ pub(super) fn arcgis(seen: &Seen, ids: &[usize], edited: u64, says_exceeded: boo
     if seen.parameter("returnCountOnly") == Some("true") {
         return ok(&format!("{{\"count\":{}}}", ids.len()));
     }
-    let parameters = ["f", "where", "outFields", "orderByFields", "resultRecordCount"].map(|name| seen.parameter(name).unwrap());
+    let parameters =
+        ["f", "where", "outFields", "orderByFields", "resultRecordCount"].map(|name| seen.parameter(name).unwrap());
     assert_eq!(parameters, ["geojson", "a%3D1", "*", "FID", "4"]);
     let offset: usize = seen.parameter("resultOffset").unwrap().parse().unwrap();
     let here = &ids[offset.min(ids.len())..(offset + 4).min(ids.len())];
@@ -188,7 +194,7 @@ async fn a_page_cut_anywhere_is_fetched_again_and_nothing_of_it_is_kept() {
     let request = Seen { target: "/items?offset=2".to_owned(), headers: Vec::new(), connection: 0 };
     let whole = ogc(&request, &ids, 2).bytes;
     let head = whole.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
-    for cut in (0..whole.len()).step_by(7) {
+    for cut in (0..whole.len()).step_by(13) {
         for lies in [false, true] {
             let (ids, body) = (ids.clone(), whole[head..].to_vec());
             // The connection breaks, or the server itself cuts its document and gives the length of what is left.

@@ -48,7 +48,7 @@ async fn a_source_that_always_changes_is_refused() {
     let done = run(&site.url("/items"), &paging(Paging::Links)).await;
     let error = done.error();
     assert!(error.contains("changed while it was read, 5 times"), "{error}");
-    assert!(error.contains("of one before") && error.contains("nobody edits it"), "{error}");
+    assert!(error.contains("nobody edits it"), "{error}");
     assert!(done.result.unwrap_err().is_transient());
 }
 
@@ -90,7 +90,8 @@ async fn pages_that_go_in_a_circle_are_refused() {
 async fn a_server_that_gives_the_same_page_for_every_offset_is_refused() {
     for with_ids in [true, false] {
         let site = Site::new(move |at, _| {
-            let features = [1, 2].map(feature).map(|text| if with_ids { text } else { text.replace("\"id\"", "\"no\"") });
+            let features =
+                [1, 2].map(feature).map(|text| if with_ids { text } else { text.replace("\"id\"", "\"no\"") });
             ok(&page(features, &format!(",\"next\":\"/{at}\"")))
         })
         .await;
@@ -120,7 +121,7 @@ async fn equal_features_without_ids_are_kept_where_two_readings_are_the_same() {
 async fn an_edit_of_an_arcgis_layer_begins_the_reading_anew() {
     // Requests of a reading: layer, count, three pages, layer, count.
     let ids: Vec<usize> = (0..10).collect();
-    for requests in 1..=6 {
+    for requests in 1..=5 {
         for says_exceeded in [true, false] {
             let before = ids.clone();
             let site = Site::new(move |at, seen| match at < requests {

@@ -43,7 +43,16 @@ fn secrets_in_addresses_are_not_shown() {
 #[test]
 fn what_is_no_address_of_a_web_server_is_refused_without_repeating_it() {
     let long = format!("http://data.example/{}", "s3cret".repeat(2_000));
-    for text in ["s3cret", "", "ftp://s3cret@data.example/", "file:///s3cret", "http://", "http://s3cret:x@:80/", "data:,s3cret", &long] {
+    for text in [
+        "s3cret",
+        "",
+        "ftp://s3cret@data.example/",
+        "file:///s3cret",
+        "http://",
+        "http://s3cret:x@:80/",
+        "data:,s3cret",
+        &long,
+    ] {
         let error = Address::parse(text).unwrap_err().to_string();
         assert!(!error.contains("s3cret"), "{error}");
     }
@@ -114,7 +123,10 @@ fn files_get_names_that_are_safe_and_tell_the_format() {
 fn next_is_found_among_the_links_of_a_header() {
     for (values, next) in [
         (vec!["<http://h/2>; rel=\"next\""], Some("http://h/2")),
-        (vec!["<http://h/1>; rel=prev, <http://h/2?a=1,2>; title=\"a, b; rel=\\\"x\"; rel=\"last next\""], Some("http://h/2?a=1,2")),
+        (
+            vec!["<http://h/1>; rel=prev, <http://h/2?a=1,2>; title=\"a, b; rel=\\\"x\"; rel=\"last next\""],
+            Some("http://h/2?a=1,2"),
+        ),
         (vec!["</a>;rel=self", "</b>; type=x; REL=Next"], Some("/b")),
         (vec!["</a>; rel=nextish", "<b; rel=next", "c; rel=next", "", ",,,"], None),
     ] {
@@ -130,7 +142,15 @@ fn headers_of_the_user_are_checked_and_their_values_never_repeated() {
         options.add_header(good).unwrap();
     }
     assert_eq!(options.headers[0].1.bytes(), b"Bearer s3cret=");
-    for bad in ["s3cret", "=s3cret", "bad name=s3cret", "x=s3cret\r\ny", "Host=s3cret", "Range: s3cret", "Content-Length=s3cret"] {
+    for bad in [
+        "s3cret",
+        "=s3cret",
+        "bad name=s3cret",
+        "x=s3cret\r\ny",
+        "Host=s3cret",
+        "Range: s3cret",
+        "Content-Length=s3cret",
+    ] {
         let error = FetchOptions::default().add_header(bad).unwrap_err().to_string();
         assert!(!error.contains("s3cret"), "{error}");
     }
