@@ -191,7 +191,7 @@ impl Run {
         let fetched = self.fetched();
         let bytes = std::fs::read(&fetched.path).unwrap();
         assert_eq!(fetched.bytes, bytes.len() as u64);
-        assert_eq!(self.files(), [fetched.name.clone()], "nothing else is left");
+        assert_eq!(self.files(), std::slice::from_ref(&fetched.name), "nothing else is left");
         bytes
     }
 
@@ -203,7 +203,7 @@ impl Run {
     /// The error's text and hint. Nothing is left of a fetch that failed.
     #[track_caller]
     fn error(&self) -> String {
-        let error = self.result.as_ref().err().expect("it must fail");
+        let error = self.result.as_ref().expect_err("it must fail");
         assert_eq!(self.files(), Vec::<String>::new());
         format!("{error} | {}", error.hint_text().unwrap_or_default())
     }

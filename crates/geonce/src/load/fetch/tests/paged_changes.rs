@@ -66,11 +66,7 @@ async fn fewer_features_than_are_counted_are_refused_unless_the_count_is_an_esti
 #[tokio::test]
 async fn pages_that_go_in_a_circle_are_refused() {
     let site = Site::new(|at, seen| {
-        let next = match seen.path() {
-            "/a" => "/b",
-            "/b" => "/c",
-            _ => "/b",
-        };
+        let next = if seen.path() == "/b" { "/c" } else { "/b" };
         ok(&page([feature(at)], &format!(",\"next\":{next:?}")))
     })
     .await;
@@ -124,10 +120,11 @@ async fn an_edit_of_an_arcgis_layer_begins_the_reading_anew() {
     for requests in 1..=5 {
         for says_exceeded in [true, false] {
             let before = ids.clone();
-            let site = Site::new(move |at, seen| match at < requests {
-                true => arcgis(seen, &before, 1, says_exceeded),
-                // The features are other ones, as many as before.
-                false => arcgis(seen, &(100..110).collect::<Vec<_>>(), 2, says_exceeded),
+            let site = Site::new(move |at, seen| {
+                // Afterwards the features are other ones, as many as before.
+                let after: Vec<usize> = (100..110).collect();
+                let (ids, edited) = if at < requests { (&before, 1) } else { (&after, 2) };
+                arcgis(seen, ids, edited, says_exceeded)
             })
             .await;
             let url = site.url("/services/roads/FeatureServer/0/query?where=a%3D1&token=abc");
