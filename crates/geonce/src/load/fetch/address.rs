@@ -179,7 +179,7 @@ impl Address {
                 && !secret_parameters.iter().any(|secret| secret.eq_ignore_ascii_case(&name))
         };
         let mut pairs: Vec<String> = self.pairs().filter(kept).map(str::to_owned).collect();
-        pairs.sort_by(|a, b| named(a).cmp(&named(b)));
+        pairs.sort_by_key(|pair| named(pair));
         self.with_query(&pairs).0.into()
     }
 

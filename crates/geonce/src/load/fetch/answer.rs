@@ -192,12 +192,11 @@ pub(super) fn parameters(value: &str) -> Vec<(String, String)> {
     while let Some((name, after)) = rest.split_once('=') {
         let name = name.trim().trim_start_matches(';').trim().to_owned();
         let after = after.trim_start();
-        let (text, left) = match after.strip_prefix('"') {
-            Some(quoted) => unquoted(quoted),
-            None => {
-                let end = after.find(';').unwrap_or(after.len());
-                (after[..end].trim().to_owned(), &after[end..])
-            }
+        let (text, left) = if let Some(quoted) = after.strip_prefix('"') {
+            unquoted(quoted)
+        } else {
+            let end = after.find(';').unwrap_or(after.len());
+            (after[..end].trim().to_owned(), &after[end..])
         };
         found.push((name, text));
         rest = left.trim_start().trim_start_matches(';');
@@ -228,7 +227,7 @@ fn safe(name: &str) -> String {
         return plain.to_owned();
     }
     // The ending tells the format, so the beginning gives way.
-    let from = (plain.len() - NAME_BYTES_MAX..).find(|&at| plain.is_char_boundary(at)).unwrap_or(0);
+    let from = (plain.len() - NAME_BYTES_MAX..plain.len()).find(|&at| plain.is_char_boundary(at)).unwrap_or(0);
     plain[from..].trim_start_matches('.').to_owned()
 }
 

@@ -15,8 +15,8 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, HOST, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH,
-    IF_RANGE, LOCATION, RANGE, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
+    IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
@@ -197,6 +197,10 @@ impl Client {
             first => first,
         };
         let response = response.map_err(|error| self.lost(address, &format!("no answer: {}", causes(&error))))?;
+        let mut lengths = response.headers().get_all(CONTENT_LENGTH).iter();
+        if lengths.next().is_some_and(|first| lengths.any(|other| other != first)) {
+            return Err(self.lost(address, "no answer that can be trusted: it has two lengths"));
+        }
         let until_closed = is_until_closed(&response);
         let (head, incoming) = response.into_parts();
         let body = Body {

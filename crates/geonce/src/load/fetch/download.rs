@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// The most attempts for one resource, however much each of them brings.
 const ATTEMPTS_MAX: u32 = 1000;
+/// An attempt that brings fewer new bytes is one in vain: a server must not hold us for ever with a byte at a time.
+const PROGRESS_BYTES_MIN: u64 = 1 << 10;
 /// A date of change proves something only if it was this long ago when the answer was made: a file may change twice in the
 /// second that the date tells (RFC 9110 section 8.8.2.2).
 const DATE_PROVES_AFTER: Duration = Duration::from_mins(1);
@@ -176,7 +178,7 @@ impl Client {
             match self.attempt(wanted, spool, &mut state, report).await {
                 Ok(got) => return Ok(got),
                 Err(failure) => {
-                    let progressed = state.best > best;
+                    let progressed = state.best >= best + PROGRESS_BYTES_MIN;
                     let (bytes, total) = (state.bytes, state.total);
                     let tell = |wait, why| report(bytes, total, Some((wait, why)));
                     failures.wait(self, failure, progressed, &tell).await?;

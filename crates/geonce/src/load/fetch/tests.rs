@@ -191,7 +191,7 @@ impl Run {
         let fetched = self.fetched();
         let bytes = std::fs::read(&fetched.path).unwrap();
         assert_eq!(fetched.bytes, bytes.len() as u64);
-        assert_eq!(self.files(), [fetched.name.clone()], "nothing else is left");
+        assert_eq!(self.files(), std::slice::from_ref(&fetched.name), "nothing else is left");
         bytes
     }
 
@@ -203,7 +203,7 @@ impl Run {
     /// The error's text and hint. Nothing is left of a fetch that failed.
     #[track_caller]
     fn error(&self) -> String {
-        let error = self.result.as_ref().err().expect("it must fail");
+        let error = self.result.as_ref().expect_err("it must fail");
         assert_eq!(self.files(), Vec::<String>::new());
         format!("{error} | {}", error.hint_text().unwrap_or_default())
     }
@@ -265,6 +265,9 @@ fn content(bytes: usize) -> Vec<u8> {
 fn with_parts(seen: &Seen, body: &[u8], validator: (&str, &str)) -> Reply {
     let from = seen.header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
     match from.filter(|_| seen.header("if-range") == Some(validator.1)) {
+        Some(from) if from >= body.len() => {
+            reply("416 Range Not Satisfiable", &[("content-range", &format!("bytes */{}", body.len()))], b"")
+        }
         Some(from) => {
             let range = format!("bytes {from}-{}/{}", body.len() - 1, body.len());
             reply("206 Partial Content", &[validator, ("content-range", &range)], &body[from..])

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A query of a layer.
 #[derive(Clone, Debug)]
 pub(super) struct Query {
-    query: Address,
+    pages: Address,
     layer: Address,
     /// The user's own offset.
     start: u64,
@@ -59,7 +59,7 @@ impl Query {
         let layer = address.with_path(layer).with(&[("f", Some("json")), ("token", token.as_deref())]);
         let (start, page_features) = (number("resultOffset")?.unwrap_or(0), number("resultRecordCount")?);
         let order = address.parameter("orderByFields").filter(|order| !order.trim().is_empty());
-        Ok(Query { query, layer, start, order, page_features })
+        Ok(Query { pages: query, layer, start, order, page_features })
     }
 
     /// Asks the layer about itself, and fills in what the user left open.
@@ -86,7 +86,7 @@ impl Query {
         }
         let counting = [("f", Some("json")), ("returnCountOnly", Some("true")), ("outFields", None)];
         let unpaged = [("orderByFields", None), ("resultOffset", None), ("resultRecordCount", None)];
-        let count = reading.document(client, &self.query.with(&counting).with(&unpaged)).await?;
+        let count = reading.document(client, &self.pages.with(&counting).with(&unpaged)).await?;
         let edited = ["/editingInfo/dataLastEditDate", "/editingInfo/lastEditDate"];
         let edited = edited.iter().find_map(|pointer| about.pointer(pointer).and_then(Value::as_i64));
         Ok(Standing { count: count.get("count").and_then(Value::as_u64), edited })
@@ -96,7 +96,7 @@ impl Query {
     pub(super) fn page(&self, features: u64) -> Address {
         let offset = (self.start + features).to_string();
         let count = self.page_features.map(|count| count.to_string());
-        self.query.with(&[
+        self.pages.with(&[
             ("orderByFields", self.order.as_deref()),
             ("resultOffset", Some(&offset)),
             ("resultRecordCount", count.as_deref()),

@@ -127,7 +127,7 @@ struct Reading<'a> {
     visited: HashSet<[u8; 32]>,
     addresses: Sha256,
     matched: Option<u64>,
-    crs: Option<Option<String>>,
+    crs: Option<String>,
     /// Digest of all features, once all have been read.
     whole: Option<[u8; 32]>,
 }
@@ -319,7 +319,10 @@ impl<'a> Reading<'a> {
         }
         self.matched = self.matched.or(page.matched);
         let declared = got.content_crs.clone().or_else(|| page.crs.clone());
-        if *self.crs.get_or_insert_with(|| declared.clone()) != declared {
+        if self.told.pages == 1 {
+            self.crs.clone_from(&declared);
+        }
+        if self.crs != declared {
             let message = format!("{} is in another coordinate system than the pages before it", client.show(address));
             return Err(Error::new(Kind::Invalid, message).into());
         }
@@ -384,7 +387,7 @@ impl<'a> Reading<'a> {
             content_type: Some("application/x-ndjson".to_owned()),
             etag: None,
             last_modified: None,
-            content_crs: self.crs.flatten(),
+            content_crs: self.crs,
             bytes,
             url_for_key: address.for_key(&options.secret_parameters),
             url_shown: client.show(address),

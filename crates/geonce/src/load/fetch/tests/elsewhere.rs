@@ -27,30 +27,16 @@ async fn redirects_are_followed_and_name_the_file() {
         "/next?x=1" => to("302 Found", "/deep/er"),
         "/deep/er" => to("303 See Other", "../last"),
         "/last" => to("307 Temporary Redirect", "?y=2"),
-        "/last?y=2" => to("308 Permanent Redirect", "//other.example:PORT/parcels.csv"),
-        _ => reply("200 OK", &[TAG], &content(10)),
-    })
-    .await;
-    // The port is known only now: the last step goes to a port that nobody listens on.
-    let error = run(&site.url("/start"), &options()).await.error();
-    assert!(error.contains("redirects to no address"), "{error}");
-    let port = site.address.port();
-    let site = Site::new(move |_, seen| match seen.path() {
-        "/start" => to("302 Found", &format!("http://other.example:{port}/ignored")),
-        _ => reply("200 OK", &[], b""),
-    })
-    .await;
-    let _ = run(&site.url("/start"), &options()).await;
-    assert_eq!(site.seen().len(), 1);
-    let site = Site::new(|_, seen| match seen.path() {
-        "/start" => to("302 Found", "/files/parcels.csv"),
-        _ => reply("200 OK", &[TAG], &content(10)),
+        "/last?y=2" => to("308 Permanent Redirect", "/files/parcels.csv"),
+        "/files/parcels.csv" => reply("200 OK", &[TAG], &content(10)),
+        other => panic!("{other}"),
     })
     .await;
     let done = run(&site.url("/start"), &with_secrets()).await;
     assert_eq!(done.bytes(), content(10));
     assert_eq!(done.fetched().name, "parcels.csv");
     assert_eq!(done.fetched().url_for_key, site.url("/start"), "keys know what the user asked for");
+    assert_eq!(site.seen().len(), 6);
     assert!(site.seen().iter().all(|seen| seen.header("x-key") == Some("s3cret")));
 }
 
@@ -60,7 +46,7 @@ async fn circles_and_endless_chains_of_redirects_end() {
     let error = run(&site.url("/a.csv"), &options()).await.error();
     assert!(error.contains("more than 10 redirects"), "{error}");
     assert_eq!(site.seen().len(), 11);
-    for location in ["ftp://data.example/a", "file:///etc/passwd", "http://", "\u{7f}"] {
+    for location in ["ftp://data.example/a", "file:///etc/passwd", "http://", "http://["] {
         let site = Site::new(move |_, _| to("302 Found", location)).await;
         let error = run(&site.url("/a.csv"), &options()).await.error();
         assert!(error.contains("redirects to no address"), "{error}");

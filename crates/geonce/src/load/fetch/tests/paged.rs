@@ -194,13 +194,14 @@ async fn a_page_cut_anywhere_is_fetched_again_and_nothing_of_it_is_kept() {
     let request = Seen { target: "/items?offset=2".to_owned(), headers: Vec::new(), connection: 0 };
     let whole = ogc(&request, &ids, 2).bytes;
     let head = whole.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
-    for cut in (0..whole.len()).step_by(7) {
+    for cut in (0..whole.len()).step_by(13) {
         for lies in [false, true] {
             let (ids, body) = (ids.clone(), whole[head..].to_vec());
             // The connection breaks, or the server itself cuts its document and gives the length of what is left.
-            let broken = match lies {
-                false => Reply { bytes: whole.clone(), then: Then::Close }.cut(cut),
-                true => reply("200 OK", &[JSON], &body[..cut.min(body.len() - 1)]),
+            let broken = if lies {
+                reply("200 OK", &[JSON], &body[..cut.min(body.len() - 1)])
+            } else {
+                Reply { bytes: whole.clone(), then: Then::Close }.cut(cut)
             };
             let site = Site::new(move |at, seen| if at == 1 { broken.clone() } else { ogc(seen, &ids, 2) }).await;
             let done = run(&site.url("/items"), &paging(Paging::Links)).await;
@@ -208,6 +209,19 @@ async fn a_page_cut_anywhere_is_fetched_again_and_nothing_of_it_is_kept() {
             assert_eq!(site.seen().len(), 5, "{cut} {lies}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_long_page_that_breaks_at_its_end_leaves_nothing_of_its_features() {
+    let long = |id: usize| feature(id).replace("\"n\"", &format!("\"{}\"", "n".repeat(150_000)));
+    let site = Site::new(move |at, seen| match (seen.path(), at) {
+        ("/a", _) => ok(&page([long(1)], ",\"next\":\"/b\"")),
+        (_, 1) => ok(&page((2..9).map(long), ",\"numberReturned\":8")),
+        _ => ok(&page((2..8).map(long), ",\"numberReturned\":6")),
+    })
+    .await;
+    let done = run(&site.url("/a"), &paging(Paging::Links)).await;
+    assert_eq!(lines(&done), (1..8).map(long).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ async fn a_source_that_always_changes_is_refused() {
     let done = run(&site.url("/items"), &paging(Paging::Links)).await;
     let error = done.error();
     assert!(error.contains("changed while it was read, 5 times"), "{error}");
-    assert!(error.contains("of one before") && error.contains("nobody edits it"), "{error}");
+    assert!(error.contains("nobody edits it"), "{error}");
     assert!(done.result.unwrap_err().is_transient());
 }
 
@@ -66,11 +66,7 @@ async fn fewer_features_than_are_counted_are_refused_unless_the_count_is_an_esti
 #[tokio::test]
 async fn pages_that_go_in_a_circle_are_refused() {
     let site = Site::new(|at, seen| {
-        let next = match seen.path() {
-            "/a" => "/b",
-            "/b" => "/c",
-            _ => "/b",
-        };
+        let next = if seen.path() == "/b" { "/c" } else { "/b" };
         ok(&page([feature(at)], &format!(",\"next\":{next:?}")))
     })
     .await;
@@ -121,13 +117,14 @@ async fn equal_features_without_ids_are_kept_where_two_readings_are_the_same() {
 async fn an_edit_of_an_arcgis_layer_begins_the_reading_anew() {
     // Requests of a reading: layer, count, three pages, layer, count.
     let ids: Vec<usize> = (0..10).collect();
-    for requests in 1..=6 {
+    for requests in 1..=5 {
         for says_exceeded in [true, false] {
             let before = ids.clone();
-            let site = Site::new(move |at, seen| match at < requests {
-                true => arcgis(seen, &before, 1, says_exceeded),
-                // The features are other ones, as many as before.
-                false => arcgis(seen, &(100..110).collect::<Vec<_>>(), 2, says_exceeded),
+            let site = Site::new(move |at, seen| {
+                // Afterwards the features are other ones, as many as before.
+                let after: Vec<usize> = (100..110).collect();
+                let (ids, edited) = if at < requests { (&before, 1) } else { (&after, 2) };
+                arcgis(seen, ids, edited, says_exceeded)
             })
             .await;
             let url = site.url("/services/roads/FeatureServer/0/query?where=a%3D1&token=abc");
