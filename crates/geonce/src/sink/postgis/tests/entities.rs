@@ -137,3 +137,16 @@ async fn tables_of_the_first_release_go_on_as_they_are() {
     assert_eq!(schema.rows().await.unwrap().len(), 15);
     assert_eq!(schema.sql(ASTRAY), "0");
 }
+
+#[tokio::test]
+async fn an_entity_whose_events_are_too_large_for_one_statement_ends_at_the_latest() {
+    let (schema, maker) = (Schema::new(), Maker::new());
+    let texts: Vec<String> = (0..5).map(|n| format!(r#""text{n}":"{}""#, "x".repeat(1 << 20))).collect();
+    let texts = texts.join(",");
+    let event =
+        |version| feature(&maker, POINT, &format!(r#""properties":{{"name":"e","version":{version},{texts}}}"#));
+    let sink = schema.sink(&options());
+    assert!(all_applied(&sink.write(vec![event(1), event(2)]).await.unwrap()));
+    assert_eq!(schema.sql("SELECT count(*), max(version) FROM zones"), "1|2");
+    assert_eq!(schema.sql(ASTRAY), "0");
+}
