@@ -15,7 +15,7 @@ use crate::sink::Proof;
 use crate::sink::version::Held;
 use bytes::BytesMut;
 use geonce_key::Version;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
@@ -93,12 +93,48 @@ pub(super) fn is_known_key(trouble: &Trouble) -> bool {
 }
 
 /// What an entity becomes.
+#[derive(Clone)]
 pub(super) struct Entity {
     pub(super) digest: [u8; 32],
     pub(super) version: Version,
     pub(super) key: [u8; 16],
     pub(super) content: [u8; 32],
     pub(super) fid: Option<i64>,
+}
+
+/// Entities as a statement takes them: all of them, and of some what they become.
+struct Entities<'e> {
+    layer: i32,
+    digests: Vec<&'e [u8]>,
+    versions: Vec<Option<String>>,
+    keys: Vec<Option<Id>>,
+    contents: Vec<Option<&'e [u8]>>,
+    fids: Vec<Option<i64>>,
+}
+
+impl<'e> Entities<'e> {
+    fn new(layer: i32, list: impl Iterator<Item = (&'e [u8; 32], Option<&'e Entity>)> + Clone) -> Entities<'e> {
+        let becomes = list.clone().map(|(_, becomes)| becomes);
+        Entities {
+            layer,
+            digests: list.map(|(digest, _)| &digest[..]).collect(),
+            versions: becomes.clone().map(|one| one.map(|one| one.version.to_string())).collect(),
+            keys: becomes.clone().map(|one| one.map(|one| Id(one.key))).collect(),
+            contents: becomes.clone().map(|one| one.map(|one| &one.content[..])).collect(),
+            fids: becomes.map(|one| one.and_then(|one| one.fid)).collect(),
+        }
+    }
+
+    fn list(&self) -> [Parameter<'_>; 6] {
+        [
+            (&self.layer, Type::INT4),
+            (&self.digests, Type::BYTEA_ARRAY),
+            (&self.versions, Type::TEXT_ARRAY),
+            (&self.keys, Type::UUID_ARRAY),
+            (&self.contents, Type::BYTEA_ARRAY),
+            (&self.fids, Type::INT8_ARRAY),
+        ]
+    }
 }
 
 /// The tables of one schema.
@@ -130,8 +166,7 @@ impl Guard {
             return Ok(());
         }
         let [layer, column, applied, entity] = TABLES.map(|name| self.table(name));
-        // Of an entity there is first a row that only locks. What it becomes is larger, and finds room on the same page: then
-        // the index needs no new entry.
+        // What an entity becomes finds room on the same page: then the index needs no new entry.
         session
             .batch(&format!(
                 "CREATE TABLE IF NOT EXISTS {layer} (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE);
@@ -140,7 +175,7 @@ impl Guard {
                    stale boolean NOT NULL, PRIMARY KEY (layer, key));
                  CREATE TABLE IF NOT EXISTS {entity} (layer integer NOT NULL, entity bytea NOT NULL, version text, key uuid,
                    content bytea, fid bigint, deleted boolean NOT NULL DEFAULT false, PRIMARY KEY (layer, entity))
-                   WITH (fillfactor = 30);
+                   WITH (fillfactor = 80);
                  COMMENT ON TABLE {applied} IS 'Which events have been written to which layer; other programs leave it alone.';
                  COMMENT ON TABLE {entity} IS 'What layers hold of which entity; other programs leave it alone.'"
             ))
@@ -232,25 +267,37 @@ impl Guard {
         rows.iter().map(proof).collect()
     }
 
-    /// Locks entities until the end of the transaction, making room for those that are not there. They must be sorted
-    /// and different. The update never happens, but the row it would change is locked. Also: those for which room was made.
-    pub(super) async fn lock(
+    /// Which of these entities the layer seems to hold something of. Nothing is locked: others may come and go.
+    pub(super) async fn existing(
         &self,
         session: &Session,
         layer: i32,
         entities: &BTreeSet<[u8; 32]>,
-    ) -> Answer<BTreeSet<[u8; 32]>> {
+    ) -> Answer<HashSet<[u8; 32]>> {
         let table = self.table("geonce_entity");
-        let sql = format!(
-            "INSERT INTO {table} AS held (layer, entity) SELECT $1, entity FROM unnest($2) AS entity
-             ON CONFLICT (layer, entity) DO UPDATE SET deleted = held.deleted WHERE false RETURNING entity"
-        );
+        let sql = format!("SELECT entity FROM {table} WHERE layer = $1 AND entity = ANY($2)");
         let entities: Vec<&[u8]> = entities.iter().map(|entity| &entity[..]).collect();
         let rows = session.query(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await?;
         rows.iter().map(|row| bytes(row, 0)).collect()
     }
 
-    /// Takes away the room that was made for these entities, if it was not used.
+    /// Locks entities until the end of the transaction, making room for those that are not there; those for which room was
+    /// made. Room is made as what it is to become, where `filled` says so: then it need not be set. The update never
+    /// happens, but the row it would change is locked.
+    pub(super) async fn lock(
+        &self,
+        session: &Session,
+        layer: i32,
+        entities: &BTreeSet<[u8; 32]>,
+        filled: &HashMap<[u8; 32], Entity>,
+    ) -> Answer<BTreeSet<[u8; 32]>> {
+        let arrays = Entities::new(layer, entities.iter().map(|digest| (digest, filled.get(digest))));
+        let sql = self.upsert("DO UPDATE SET deleted = held.deleted WHERE false RETURNING entity");
+        let rows = session.query(&sql, &arrays.list()).await?;
+        rows.iter().map(|row| bytes(row, 0)).collect()
+    }
+
+    /// Takes away the room that was made for these entities, and not used.
     pub(super) async fn unlock(
         &self,
         session: &Session,
@@ -261,10 +308,7 @@ impl Guard {
         if entities.is_empty() {
             return Ok(());
         }
-        let sql = format!(
-            "DELETE FROM {} WHERE layer = $1 AND entity = ANY($2) AND version IS NULL",
-            self.table("geonce_entity")
-        );
+        let sql = format!("DELETE FROM {} WHERE layer = $1 AND entity = ANY($2)", self.table("geonce_entity"));
         session.execute(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await.map(drop)
     }
 
@@ -297,28 +341,26 @@ impl Guard {
         rows.iter().map(held).collect()
     }
 
-    /// Sets what the layer holds of entities that are locked.
+    /// Sets what the layer holds of entities that are locked. Their rows are there; that they are found as if they were not
+    /// leaves the server no other way than the index, where a join with a large table may be a scan of all of it.
     pub(super) async fn set(&self, session: &Session, layer: i32, changed: &[Entity]) -> Answer<()> {
-        let sql = format!(
-            "UPDATE {} AS held SET version = u.version, key = u.key, content = u.content, fid = u.fid, deleted = false
-             FROM unnest($2, $3, $4, $5, $6) AS u (entity, version, key, content, fid)
-             WHERE held.layer = $1 AND held.entity = u.entity",
-            self.table("geonce_entity")
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let arrays = Entities::new(layer, changed.iter().map(|one| (&one.digest, Some(one))));
+        let sql = self.upsert(
+            "DO UPDATE SET version = excluded.version, key = excluded.key, content = excluded.content,
+             fid = excluded.fid, deleted = false",
         );
-        let entities: Vec<&[u8]> = changed.iter().map(|one| &one.digest[..]).collect();
-        let versions: Vec<String> = changed.iter().map(|one| one.version.to_string()).collect();
-        let keys: Vec<Id> = changed.iter().map(|one| Id(one.key)).collect();
-        let contents: Vec<&[u8]> = changed.iter().map(|one| &one.content[..]).collect();
-        let fids: Vec<Option<i64>> = changed.iter().map(|one| one.fid).collect();
-        let parameters: [Parameter<'_>; 6] = [
-            (&layer, Type::INT4),
-            (&entities, Type::BYTEA_ARRAY),
-            (&versions, Type::TEXT_ARRAY),
-            (&keys, Type::UUID_ARRAY),
-            (&contents, Type::BYTEA_ARRAY),
-            (&fids, Type::INT8_ARRAY),
-        ];
-        session.execute(&sql, &parameters).await.map(drop)
+        session.execute(&sql, &arrays.list()).await.map(drop)
+    }
+
+    fn upsert(&self, conflict: &str) -> String {
+        format!(
+            "INSERT INTO {} AS held (layer, entity, version, key, content, fid)
+             SELECT $1, * FROM unnest($2, $3, $4, $5, $6) ON CONFLICT (layer, entity) {conflict}",
+            self.table("geonce_entity")
+        )
     }
 }
 

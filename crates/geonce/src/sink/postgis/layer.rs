@@ -9,7 +9,7 @@ use super::guard::{Guard, read};
 use super::{Settings, types};
 use crate::error::{Error, Kind};
 use crate::event::{Cause, Class};
-use crate::postgres::{Session, Trouble, quoted};
+use crate::postgres::{Session, Trouble, literal, quoted};
 use crate::sink::Mode;
 use crate::sink::columns::{Change, Column, Columns, EXACT_MAX, OTHER, Type};
 use geonce_key::Shape;
@@ -46,6 +46,8 @@ pub(crate) struct Layer {
     pub(crate) geometry: String,
     /// The primary key, where it is one whole number.
     pub(crate) fid: Option<String>,
+    /// The next number of a row, as SQL, where the server counts and we may ask it to before there is a row.
+    pub(crate) numbers: Option<String>,
     /// What rows without a value get in columns of other programs, as SQL.
     pub(crate) defaults: HashMap<String, String>,
     /// What a person should know.
@@ -124,6 +126,7 @@ pub(crate) async fn describe(session: &Session, settings: &Settings, ground: &Gr
         columns: Columns::new(Arc::clone(&settings.columns), &types::DIALECT, Vec::new(), &[]),
         geometry: String::new(),
         fid: None,
+        numbers: None,
         defaults: HashMap::new(),
         notices: Vec::new(),
         only: None,
@@ -133,6 +136,7 @@ pub(crate) async fn describe(session: &Session, settings: &Settings, ground: &Gr
     };
     layer.find_geometry(session, settings, oid).await?;
     layer.find_columns(session, settings, &Guard::new(&settings.schema), oid).await?;
+    layer.find_numbers(session, oid).await?;
     layer.find_indexes(session, oid).await?;
     layer.find_rights(session, settings, oid).await?;
     Ok(layer)
@@ -299,6 +303,25 @@ impl Layer {
             }
         }
         self.columns = Columns::new(Arc::clone(&settings.columns), &types::DIALECT, list, &taken);
+        Ok(())
+    }
+
+    async fn find_numbers(&mut self, session: &Session, oid: u32) -> Answer<()> {
+        let Some(fid) = &self.fid else { return Ok(()) };
+        // An identity that is always the server's own refuses numbers, even those that it gave.
+        let sql = "SELECT a.attidentity::text, pg_get_expr(d.adbin, d.adrelid), pg_get_serial_sequence($2, $3)
+                   FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+                   WHERE a.attrelid = $1 AND a.attname = $3
+                   AND has_sequence_privilege(pg_get_serial_sequence($2, $3), 'USAGE')";
+        let parameters: [crate::postgres::Parameter<'_>; 3] =
+            [(&oid, Sql::OID), (&self.table, Sql::TEXT), (fid, Sql::TEXT)];
+        let rows = session.query(sql, &parameters).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        self.numbers = match (read::<&str>(row, 0)?, read::<Option<String>>(row, 1)?, read::<Option<&str>>(row, 2)?) {
+            ("d", _, Some(sequence)) => Some(format!("nextval({}::regclass)", literal(sequence))),
+            ("", Some(default), _) if default.starts_with("nextval(") => Some(default),
+            _ => None,
+        };
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! The PostGIS sink: events or entities as rows of a table, each written once, by any number of gateways.
 //!
 //! A batch is one transaction: rows and proofs; where the store is in the same database, settlements too (`beside`). The
-//! table: `layer`, `types`; rows: `row`; the proofs: `guard`; a batch: `write`, `refusal`.
+//! table: `layer`, `types`; rows: `row`; the proofs: `guard`; a batch: `plan`, `write`, `refusal`.
 
 mod beside;
 pub(crate) mod guard;
 pub(crate) mod layer;
+mod plan;
 pub(crate) mod refusal;
 mod row;
 #[cfg(test)]

@@ -167,11 +167,16 @@ impl<'r> Arrays<'r> {
         self.list.iter().map(Array::parameter).collect()
     }
 
-    /// Adds the rows. Answers nothing, or each row's number and key.
-    pub(super) fn insert(&self, answers: bool) -> String {
-        let Layer { table, postgis, geometry, fid, defaults, columns, .. } = self.layer;
+    /// Adds the rows, with these numbers where there are any. Answers nothing, or each row's number and key.
+    pub(super) fn insert(&mut self, answers: bool, fids: Vec<Option<i64>>) -> String {
+        let Layer { table, postgis, geometry, fid, numbers, defaults, columns, .. } = self.layer;
         let mut names = format!("{}, geonce_key, geonce_event", quoted(geometry));
         let mut values = format!("{postgis}.ST_GeomFromEWKB(u.c0), u.c1, u.c2");
+        if let (Some(fid), Some(numbers), true) = (fid, numbers, fids.iter().any(Option::is_some)) {
+            let given = self.add(Array::Integers(fids));
+            let _ = write!(names, ", {}", quoted(fid));
+            let _ = write!(values, ", coalesce({given}, {numbers})");
+        }
         for Used { index, name, value } in &self.used {
             let default = index.and_then(|index| defaults.get(&columns.list()[index].name));
             let _ = write!(names, ", {name}");

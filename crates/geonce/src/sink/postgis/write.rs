@@ -6,23 +6,23 @@
 use super::Settings;
 use super::guard::{Decided, Entity, Guard, is_known_key};
 use super::layer::Layer;
+use super::plan::{Change, Plan, Room, Stored, next_arrival};
 use super::refusal::{self, Refusal};
 use super::row::{Arrays, Row};
 use crate::event::{Cause, Class, Outcome};
 use crate::postgres::{Session, Trouble};
 use crate::sink::version::{self, Held, Order};
 use crate::sink::{Mode, Outgoing, Written};
-use geonce_key::{Encoding, Fingerprint, Version};
+use geonce_key::Fingerprint;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use tokio_postgres::types::Type;
 
 type Answer<T> = std::result::Result<T, Trouble>;
 
 /// What is sent in one statement at most. One row may be more.
 const PART_BYTES_MAX: usize = 8 << 20;
 const PART_ROWS_MAX: usize = 4_096;
-/// The end of a key's text that is the key itself, after `g1_` or `g1k_`.
-const KEY_CHARACTERS: usize = 22;
 
 /// A batch, ready to be written: everything is done that needs no transaction.
 pub(crate) struct Prepared<'b> {
@@ -57,19 +57,19 @@ pub(super) async fn batch(
     let guard = Guard::new(&settings.schema);
     let writer = Writer { session, settings, guard: &guard, layer: &prepared.layer, prepared };
     let mut answers: Vec<Option<Written>> = vec![None; prepared.events.len()];
-    let mut unused = writer.lock().await?;
     let mut parts = writer.parts();
+    let mut room = writer.lock(&parts).await?;
     let (mut doubted, mut attempted, mut hopeful) = (None, false, true);
     // A constraint that its owner deferred would be checked at the end, when nobody knows which row it was.
     let mut before = "SET CONSTRAINTS ALL IMMEDIATE";
     while let Some(part) = parts.pop() {
         session.batch(&format!("{before}; SAVEPOINT geonce_part")).await?;
-        let trouble = match writer.write(&part, hopeful, &unused).await {
+        let trouble = match writer.write(&part, hopeful, &room).await {
             Ok((written, used)) => {
                 before = "RELEASE geonce_part";
                 attempted |= !written.is_empty();
                 for entity in &used {
-                    unused.remove(entity);
+                    room.unused.remove(entity);
                 }
                 for (index, written) in written {
                     answers[index] = Some(written);
@@ -85,6 +85,8 @@ pub(super) async fn batch(
             parts.push(part);
             continue;
         }
+        // Numbers that were drawn before may be what was refused.
+        room.filled.clear();
         let refused = if again { refusal::judge_again(&trouble) } else { refusal::judge(&trouble) };
         let answer = match refused {
             Refusal::Layer | Refusal::All => return Err(trouble),
@@ -108,7 +110,7 @@ pub(super) async fn batch(
         // None of them could be written, for no reason of theirs.
         return Err(trouble);
     }
-    guard.unlock(session, prepared.layer.id, unused.iter()).await?;
+    guard.unlock(session, prepared.layer.id, room.unused.iter()).await?;
     writer.answer_rest(&mut answers).await?;
     let no_answer = || Written::Dead(Cause::new(Class::Internal, "no_answer", "the sink gave no answer"));
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(no_answer)).collect())
@@ -159,27 +161,69 @@ impl<'a> Writer<'a> {
         parts
     }
 
-    /// Locks the entities of the batch, all at once and in order; those that the layer holds nothing of.
-    async fn lock(&self) -> Answer<BTreeSet<[u8; 32]>> {
-        if self.settings.mode == Mode::Append {
-            return Ok(BTreeSet::new());
-        }
-        let with_rows = self.prepared.events.iter().filter(|(_, row)| row.is_ok());
-        let entities: BTreeSet<[u8; 32]> =
-            with_rows.filter_map(|(outgoing, _)| outgoing.entity.as_ref()).map(|entity| *entity.digest()).collect();
+    /// Locks the entities of the batch, all at once and in order, and makes room for those that the layer holds nothing of.
+    async fn lock(&self, parts: &[Vec<usize>]) -> Answer<Room> {
+        let Mode::Upsert { arrival } = self.settings.mode else { return Ok(Room::default()) };
+        let order: Vec<usize> = parts.iter().rev().flatten().copied().collect();
+        let entities: BTreeSet<[u8; 32]> = order
+            .iter()
+            .filter_map(|&index| self.event(index).entity.as_ref())
+            .map(|entity| *entity.digest())
+            .collect();
         if entities.is_empty() {
-            return Ok(entities);
+            return Ok(Room::default());
         }
-        self.guard.lock(self.session, self.layer.id, &entities).await
+        let mut filled = self.fill(&order, arrival, &entities).await?;
+        let unused = self.guard.lock(self.session, self.layer.id, &entities, &filled).await?;
+        filled.retain(|entity, _| unused.contains(entity));
+        Ok(Room { unused, filled })
+    }
+
+    /// What becomes of entities that seem to be new, if all goes as it should. Most do and it does; then they are written once.
+    async fn fill(
+        &self,
+        order: &[usize],
+        arrival: bool,
+        entities: &BTreeSet<[u8; 32]>,
+    ) -> Answer<HashMap<[u8; 32], Entity>> {
+        if self.layer.fid.is_some() && self.layer.numbers.is_none() {
+            return Ok(HashMap::new());
+        }
+        let existing = self.guard.existing(self.session, self.layer.id, entities).await?;
+        if existing.len() == entities.len() {
+            return Ok(HashMap::new());
+        }
+        let mut changes = self.plan(order, arrival, &HashMap::new(), HashMap::new()).changes;
+        changes.retain(|change| !existing.contains(&change.entity));
+        // Rows are numbered in the order in which events came.
+        let mut numbers = self.numbers(changes.len()).await?.into_iter();
+        Ok(changes.iter().map(|change| (change.entity, self.entity(change, numbers.next()))).collect())
+    }
+
+    /// Numbers for so many rows, where rows have any.
+    async fn numbers(&self, count: usize) -> Answer<Vec<i64>> {
+        let Some(next) = self.layer.numbers.as_ref().filter(|_| count > 0) else { return Ok(Vec::new()) };
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let text = format!("SELECT ({next})::bigint FROM generate_series(1, $1)");
+        let rows = self.session.query(&text, &[(&count, Type::INT8)]).await?;
+        let mut numbers: Vec<i64> = rows.iter().map(|row| super::guard::read(row, 0)).collect::<Answer<_>>()?;
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    fn entity(&self, change: &Change, fid: Option<i64>) -> Entity {
+        let outgoing = self.event(change.index);
+        let (key, content) = (outgoing.key.key(), outgoing.content);
+        Entity { digest: change.entity, version: change.version.clone(), key, content, fid }
     }
 
     /// Writes a part whole; also the entities that the layer holds something of by now. With `hopeful`, it fails where one
-    /// of its keys is known. The layer holds nothing of the entities in `unused`.
+    /// of its keys is known.
     async fn write(
         &self,
         part: &[usize],
         hopeful: bool,
-        unused: &BTreeSet<[u8; 32]>,
+        room: &Room,
     ) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
         match self.settings.mode {
             Mode::Append => {
@@ -191,7 +235,7 @@ impl<'a> Writer<'a> {
                 let applied = |&index: &usize| (index, Written::Done(Outcome::Applied));
                 Ok((part.iter().map(applied).collect(), Vec::new()))
             }
-            Mode::Upsert { arrival } => self.upsert(part, arrival, hopeful, unused).await,
+            Mode::Upsert { arrival } => self.upsert(part, arrival, hopeful, room).await,
         }
     }
 
@@ -202,7 +246,7 @@ impl<'a> Writer<'a> {
         new.sort_unstable();
         // The rows are on their way while the server looks at the keys; if those fail, so do the rows.
         let guarded = self.guard.add(self.session, self.layer.id, &decided);
-        let (guarded, inserted) = tokio::join!(guarded, self.insert(&new, false));
+        let (guarded, inserted) = tokio::join!(guarded, self.insert(&new, None));
         guarded?;
         inserted.map(drop)
     }
@@ -214,7 +258,7 @@ impl<'a> Writer<'a> {
         let mut new: Vec<usize> =
             part.iter().copied().filter(|&index| fresh.contains(&self.event(index).key.key())).collect();
         new.sort_unstable();
-        self.insert(&new, false).await.map(drop)
+        self.insert(&new, None).await.map(drop)
     }
 
     fn decided(&self, index: usize, outcome: Outcome) -> Decided {
@@ -222,15 +266,16 @@ impl<'a> Writer<'a> {
         Decided { key: outgoing.key.key(), event: outgoing.event, outcome }
     }
 
-    /// Adds rows; their numbers by key, where they are asked for.
-    async fn insert(&self, part: &[usize], answers: bool) -> Answer<HashMap<String, i64>> {
+    /// Adds rows, with these numbers if any; their numbers by key, where numbers are given or asked for.
+    async fn insert(&self, part: &[usize], fids: Option<Vec<Option<i64>>>) -> Answer<HashMap<String, i64>> {
         let rows: Vec<&Row> = part.iter().filter_map(|&index| self.row(index)).collect();
         if rows.is_empty() {
             return Ok(HashMap::new());
         }
-        let arrays = Arrays::new(self.layer, &rows);
-        let text = arrays.insert(answers);
-        if !answers || self.layer.fid.is_none() {
+        let answers = fids.is_some() && self.layer.fid.is_some();
+        let mut arrays = Arrays::new(self.layer, &rows);
+        let text = arrays.insert(answers, fids.unwrap_or_default());
+        if !answers {
             self.session.execute(&text, &arrays.parameters()).await?;
             return Ok(HashMap::new());
         }
@@ -272,11 +317,11 @@ impl<'a> Writer<'a> {
         part: &[usize],
         arrival: bool,
         hopeful: bool,
-        unused: &BTreeSet<[u8; 32]>,
+        room: &Room,
     ) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
         let entities: BTreeSet<[u8; 32]> =
             part.iter().filter_map(|&index| self.event(index).entity.as_ref()).map(|entity| *entity.digest()).collect();
-        let entities: Vec<[u8; 32]> = entities.difference(unused).copied().collect();
+        let entities: Vec<[u8; 32]> = entities.difference(&room.unused).copied().collect();
         let held = self.guard.held(self.session, self.layer.id, &entities).await?;
         let mut used: Vec<[u8; 32]> = held.keys().copied().collect();
         let is_dead = |(_, written): &(usize, Written)| matches!(written, Written::Dead(_));
@@ -286,7 +331,7 @@ impl<'a> Writer<'a> {
             let known = self.guard.outcomes(self.session, self.layer.id, keys).await?;
             plan = self.plan(part, arrival, &known, held);
         }
-        self.carry_out(&plan, hopeful).await?;
+        self.carry_out(&plan, hopeful, room).await?;
         used.extend(plan.changes.iter().map(|change| change.entity));
         Ok((plan.answers, used))
     }
@@ -341,34 +386,45 @@ impl<'a> Writer<'a> {
         plan
     }
 
-    async fn carry_out(&self, plan: &Plan, hopeful: bool) -> Answer<()> {
+    async fn carry_out(&self, plan: &Plan, hopeful: bool, room: &Room) -> Answer<()> {
         if plan.decided.is_empty() {
             return Ok(());
         }
-        if let Err(trouble) = self.guard.add(self.session, self.layer.id, &plan.decided).await {
+        // The rows are on their way while the server looks at the keys; if those fail, so do the rows.
+        let guarded = self.guard.add(self.session, self.layer.id, &plan.decided);
+        let (guarded, changed) = tokio::join!(biased; guarded, self.change(plan, room));
+        if let Err(trouble) = guarded {
             // After looking, only where one key is about two entities, which the lock on entities cannot see: all is done again.
             let met = !hopeful && is_known_key(&trouble);
             return Err(if met { Trouble::silent("another gateway decided the same key") } else { trouble });
         }
+        self.guard.set(self.session, self.layer.id, &changed?).await
+    }
+
+    /// Writes the rows of entities; what is to be set of those that are not what their room was filled with.
+    async fn change(&self, plan: &Plan, room: &Room) -> Answer<Vec<Entity>> {
         let changes: Vec<&Change> = plan.changes.iter().collect();
         let updated = self.update(&changes).await?;
         let is_updated = |index: usize| self.row(index).is_some_and(|row| updated.contains(&row.key));
-        let new: Vec<usize> = changes.iter().map(|change| change.index).filter(|&index| !is_updated(index)).collect();
-        let numbers = self.insert(&new, true).await?;
-        let entities: Vec<Entity> = changes
-            .iter()
-            .map(|change| {
-                let outgoing = self.event(change.index);
-                let fid = if is_updated(change.index) {
-                    change.stored.as_ref().and_then(|stored| stored.fid)
-                } else {
-                    self.row(change.index).and_then(|row| numbers.get(&row.key).copied())
-                };
-                let (key, content) = (outgoing.key.key(), outgoing.content);
-                Entity { digest: change.entity, version: change.version.clone(), key, content, fid }
+        let new: Vec<&Change> = changes.iter().copied().filter(|change| !is_updated(change.index)).collect();
+        let fids = new.iter().map(|change| room.filled(&change.entity).and_then(|filled| filled.fid)).collect();
+        let new: Vec<usize> = new.iter().map(|change| change.index).collect();
+        let numbers = self.insert(&new, Some(fids)).await?;
+        let becomes = |change: &&Change| {
+            let fid = if is_updated(change.index) {
+                change.stored.as_ref().and_then(|stored| stored.fid)
+            } else {
+                self.row(change.index).and_then(|row| numbers.get(&row.key).copied())
+            };
+            self.entity(change, fid)
+        };
+        let is_filled = |entity: &Entity| {
+            let filled = room.filled(&entity.digest);
+            filled.is_some_and(|filled| {
+                (filled.key, filled.fid, &filled.version) == (entity.key, entity.fid, &entity.version)
             })
-            .collect();
-        self.guard.set(self.session, self.layer.id, &entities).await
+        };
+        Ok(changes.iter().map(becomes).filter(|entity| !is_filled(entity)).collect())
     }
 
     /// Answers for events that were in no part: those without a row, and repetitions of a key.
@@ -394,45 +450,5 @@ impl<'a> Writer<'a> {
             };
         }
         Ok(())
-    }
-}
-
-/// What a part comes to.
-#[derive(Default)]
-struct Plan {
-    answers: Vec<(usize, Written)>,
-    decided: Vec<Decided>,
-    /// At most one for each entity: its latest event, whose row replaces all before it.
-    changes: Vec<Change>,
-}
-
-struct Change {
-    index: usize,
-    entity: [u8; 32],
-    version: Version,
-    /// The row that is there, if the entity has one.
-    stored: Option<Stored>,
-}
-
-#[derive(Clone)]
-struct Stored {
-    fid: Option<i64>,
-    key_characters: String,
-}
-
-impl Stored {
-    fn new(held: &Held) -> Stored {
-        let mut digest = [0; 32];
-        digest[..16].copy_from_slice(&held.key);
-        let text = Fingerprint::from_digest(digest, false).text(Encoding::Base64);
-        Stored { fid: held.fid, key_characters: text[text.len() - KEY_CHARACTERS..].to_owned() }
-    }
-}
-
-/// The number of the next arrival: one above what the entity has.
-fn next_arrival(held: Option<&Held>) -> i128 {
-    match held.and_then(|held| held.version.as_ref()) {
-        Some(Version::Integer(number)) => number.saturating_add(1),
-        _ => 1,
     }
 }
