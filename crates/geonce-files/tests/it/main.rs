@@ -7,3 +7,4 @@
 
 mod corpora;
 mod ogr;
+mod written;
