@@ -140,7 +140,7 @@ impl Definition {
             }
         }
         // What is zero or one by default may be left out.
-        parameters.retain(|name, value| *value != if name == "scale_factor" { 1.0 } else { 0.0 });
+        parameters.retain(|name, value| (*value - if name == "scale_factor" { 1.0 } else { 0.0 }).abs() > 1e-12);
         Some(Definition { datum, projection, parameters, unit: root.child("UNIT")?.number(1)? })
     }
 
@@ -209,7 +209,7 @@ fn parameter(name: &str) -> Option<String> {
 fn by_definition(root: &Node) -> Option<u32> {
     let definition = Definition::of(root)?;
     if definition.projection == "mercatorauxiliarysphere" {
-        let plain = definition.parameters.is_empty() && definition.datum == "wgs1984" && definition.unit == 1.0;
+        let plain = definition.parameters.is_empty() && definition.datum == "wgs1984" && near(definition.unit, 1.0);
         return plain.then_some(WEB_MERCATOR);
     }
     let equal: Vec<u32> =
