@@ -36,11 +36,11 @@ pub enum Format {
     Shapefile,
     /// A GeoPackage.
     GeoPackage,
-    /// A FlatGeobuf file.
+    /// A `FlatGeobuf` file.
     FlatGeobuf,
     /// Comma-separated values, with WKT or two columns of ordinates.
     Csv,
-    /// A GeoParquet file.
+    /// A `GeoParquet` file.
     GeoParquet,
 }
 

@@ -196,7 +196,6 @@ struct Survey {
     kinds: Vec<Option<FieldKind>>,
     records: u64,
     utf8: bool,
-    ascii: bool,
     /// The code in front of geometries (EWKT), and whether some have none.
     srid: Option<u32>,
     plain: bool,
@@ -206,9 +205,9 @@ struct Survey {
 impl Survey {
     fn new(header: &ByteRecord, options: &Options, path: &Path) -> Result<Survey> {
         let geometry = Geometry::find(header, options, path)?;
-        let (utf8, ascii) = (std::str::from_utf8(header.as_slice()).is_ok(), header.as_slice().is_ascii());
+        let utf8 = std::str::from_utf8(header.as_slice()).is_ok();
         let kinds = vec![None; header.len()];
-        Ok(Survey { geometry, kinds, records: 0, utf8, ascii, srid: None, plain: false, srids_differ: false })
+        Ok(Survey { geometry, kinds, records: 0, utf8, srid: None, plain: false, srids_differ: false })
     }
 
     fn take(&mut self, record: &ByteRecord) {
@@ -216,9 +215,7 @@ impl Survey {
         if record.len() != self.kinds.len() {
             return;
         }
-        let ascii = record.as_slice().is_ascii();
-        self.ascii &= ascii;
-        self.utf8 &= ascii || std::str::from_utf8(record.as_slice()).is_ok();
+        self.utf8 &= std::str::from_utf8(record.as_slice()).is_ok();
         for (place, value) in record.iter().enumerate() {
             if !value.is_empty() && !self.geometry.has(place) {
                 self.kinds[place] = Some(wider(self.kinds[place], value));

@@ -82,20 +82,18 @@ fn sidecar(path: Option<&Path>) -> Result<Option<String>> {
 pub(crate) fn open(path: &Path, options: &Options) -> Result<File> {
     let set = Set::beside(path)?;
     let mut notices = Vec::new();
-    let shapes = match &set.shp {
-        Some(shp) => Some(Shapes::open(shp, set.shx.as_deref(), &options.limits, &mut notices)?),
-        None => {
-            notices.push("there is no .shp: the features have no geometries".to_owned());
-            None
-        }
+    let shapes = if let Some(shp) = &set.shp {
+        Some(Shapes::open(shp, set.shx.as_deref(), &options.limits, &mut notices)?)
+    } else {
+        notices.push("there is no .shp: the features have no geometries".to_owned());
+        None
     };
     let cpg = sidecar(set.cpg.as_deref())?;
-    let attributes = match &set.dbf {
-        Some(dbf) => Some(Attributes::open(dbf, cpg.as_deref(), options, &mut notices)?),
-        None => {
-            notices.push("there is no .dbf: the features have no fields".to_owned());
-            None
-        }
+    let attributes = if let Some(dbf) = &set.dbf {
+        Some(Attributes::open(dbf, cpg.as_deref(), options, &mut notices)?)
+    } else {
+        notices.push("there is no .dbf: the features have no fields".to_owned());
+        None
     };
     let crs = match sidecar(set.prj.as_deref())? {
         Some(text) if !text.trim().is_empty() => prj::declared(&text),

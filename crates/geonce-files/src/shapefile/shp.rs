@@ -93,10 +93,7 @@ impl Shapes {
         if !matches!(self.kind, 11 | 13 | 15 | 18) {
             return Ok(false);
         }
-        let at = match self.place()? {
-            Some(at) => at,
-            None => return Ok(false),
-        };
+        let Some(at) = self.place()? else { return Ok(false) };
         let Some(head) = self.window.read(at, 8 + 44)? else { return Ok(false) };
         let (length, parts, points) = (u64::from(big_u32(head, 4)) * 2, little_u32(head, 44), little_u32(head, 48));
         let (parts, points) = (u64::from(parts), u64::from(points));
@@ -286,7 +283,9 @@ fn count(stated: u32, max: usize, what: &str) -> std::result::Result<u32, Wrong>
 fn positions(record: &[u8], at: u64, count: u32, shape: &mut Shape<f64>, what: &str) -> std::result::Result<(), Wrong> {
     let heights_at = at + 16 * u64::from(count) + 16;
     need(record, if shape.has_z { heights_at + 8 * u64::from(count) } else { heights_at - 16 }, what)?;
-    let (at, heights_at, count) = (at as usize, heights_at as usize, count as usize);
+    // Both are inside the record, which is in memory.
+    let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+    let (at, heights_at, count) = (place(at), place(heights_at), count as usize);
     shape.positions.reserve_exact(count);
     let pairs = record[at..].chunks_exact(16).take(count);
     shape.positions.extend(pairs.map(|pair| [little_f64(pair, 0), little_f64(pair, 8), 0.0]));

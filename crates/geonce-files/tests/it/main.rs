@@ -6,4 +6,6 @@
 #![expect(clippy::panic, reason = "a test that cannot go on should fail")]
 
 mod corpora;
+mod mutations;
 mod ogr;
+mod written;
