@@ -115,7 +115,7 @@ fn damaged_bytes_are_an_error_or_a_bad_feature() {
         usize::try_from(random % below as u64).unwrap()
     };
     let mut outcomes = [0; 3];
-    for round in 0..6_000 {
+    for round in 0..2_000 {
         let mut bytes = if round % 2 == 0 { POLYGONS.to_vec() } else { MIXED.to_vec() };
         for _ in 0..1 + next(6) {
             let at = next(bytes.len());
@@ -127,7 +127,7 @@ fn damaged_bytes_are_an_error_or_a_bad_feature() {
             Ok(_) => outcomes[2] += 1,
         }
     }
-    assert!(outcomes.iter().all(|&count| count > 100), "{outcomes:?}");
+    assert!(outcomes.iter().all(|&count| count > 30), "{outcomes:?}");
 }
 
 #[test]

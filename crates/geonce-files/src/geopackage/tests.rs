@@ -3,7 +3,6 @@
 use super::*;
 use crate::{Bad, Declared, Field};
 use rusqlite::params;
-use std::fmt::Write as _;
 
 const TABLES: &str = "
     CREATE TABLE gpkg_spatial_ref_sys (srs_name TEXT, srs_id INTEGER PRIMARY KEY, organization TEXT,
