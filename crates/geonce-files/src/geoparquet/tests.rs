@@ -116,7 +116,7 @@ fn damaged_bytes_are_an_error_or_a_bad_feature() {
     let mut refused = 0;
     for _ in 0..1_000 {
         let mut bytes = KINDS.to_vec();
-        for _ in 0..1 + next(6) {
+        for _ in 0..=next(6) {
             let at = next(bytes.len());
             bytes[at] = if next(2) == 0 { 0xff } else { u8::try_from(next(256)).unwrap() };
         }
