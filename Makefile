@@ -6,6 +6,7 @@ PYTHON := $(VENV)/bin/python
 CORPORA ?= ../shared/corpora
 REFERENCE ?= ../shared/reference
 # A stranger's clone has no corpora; the check then says so.
+FILES := $(if $(wildcard $(CORPORA)/gpkg),--corpora $(CORPORA))
 JTS := $(if $(wildcard $(CORPORA)/jts),--corpora $(CORPORA))
 EXAMPLES := target/release/examples
 BINARY := target/release/geonce
@@ -33,6 +34,7 @@ test-python: $(PYTHON) release
 	$(PYTHON) tests/python/check_topology.py $(EXAMPLES)/topology $(JTS)
 	$(PYTHON) tests/python/check_workload.py $(BINARY) --reference $(REFERENCE)
 	$(PYTHON) tests/python/check_gpkg.py $(EXAMPLES)/write_gpkg
+	$(PYTHON) tests/python/check_files.py $(EXAMPLES)/read_file $(FILES)
 
 # Kills, power cuts, full disks, races, poison, slow clients against the release build; about seven minutes. The power cut and
 # the full disk mount small disks: they need root and loop devices, and fail where there are none. To leave those two out,

@@ -111,18 +111,15 @@ fn plan(
             continue;
         }
         let is_flat = root.is_primitive() && leaf.is_some_and(|leaf| schema.column(leaf).max_rep_level() == 0);
-        match leaf.filter(|_| is_flat) {
-            Some(leaf) => {
-                let flat = Flat::new(&schema.column(leaf), leaf);
-                notices.extend(flat.notice());
-                fields.push(flat.field());
-                slots.push(Slot::Flat(flat));
-            }
-            None => {
-                fields.push(crate::Field { name: root.name().to_owned(), kind: crate::FieldKind::Json });
-                nested_roots.push(root.clone());
-                slots.push(Slot::Nested);
-            }
+        if let Some(leaf) = leaf.filter(|_| is_flat) {
+            let flat = Flat::new(&schema.column(leaf), leaf);
+            notices.extend(flat.notice());
+            fields.push(flat.field());
+            slots.push(Slot::Flat(Box::new(flat)));
+        } else {
+            fields.push(crate::Field { name: root.name().to_owned(), kind: crate::FieldKind::Json });
+            nested_roots.push(root.clone());
+            slots.push(Slot::Nested);
         }
     }
     let leaf = geometry_leaf.ok_or_else(|| {
@@ -156,7 +153,7 @@ fn leaf_of(schema: &SchemaDescriptor, root: usize) -> Option<usize> {
 
 /// How a field is read.
 enum Slot {
-    Flat(Flat),
+    Flat(Box<Flat>),
     Nested,
 }
 

@@ -115,15 +115,14 @@ pub(crate) fn original<'a>(values: impl Iterator<Item = (&'a str, Property)>, ge
     for (name, value) in values {
         properties.insert(name.to_owned(), json_value(value));
     }
-    let hex = geometry.map(|bytes| {
-        let shown = &bytes[..bytes.len().min(BAD_BYTES_MAX / 2)];
-        shown
-            .iter()
-            .flat_map(|byte| [byte >> 4, byte & 15])
-            .filter_map(|digit| char::from_digit(u32::from(digit), 16))
-            .collect::<String>()
-    });
+    let hex = geometry.map(|bytes| hex(&bytes[..bytes.len().min(BAD_BYTES_MAX / 2)]));
     serde_json::json!({ "properties": properties, "geometry_hex": hex }).to_string().into_bytes()
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
 }
 
 /// The same value, as a JSON document has it.

@@ -1,6 +1,7 @@
 //! Files that GDAL 3.6 wrote, whole and damaged. More of them are read by `tests/python/check_files.py`.
 
 use super::*;
+use FieldKind::{Boolean, DateTime, Integer, Real, Text};
 use std::path::PathBuf;
 
 /// Two polygons with a hole, of EPSG:25832, with an index; fields of every type that GDAL writes.
@@ -43,7 +44,6 @@ fn a_file_of_gdal_is_read_as_it_was_written() {
     let layer = &opened.file.layer;
     assert_eq!((layer.name.as_str(), &layer.crs, layer.features), ("polygons", &Declared::Code(25832), Some(2)));
     let kinds: Vec<_> = layer.fields.iter().map(|field| (field.name.as_str(), field.kind)).collect();
-    use FieldKind::{Boolean, DateTime, Integer, Real, Text};
     let expected = [
         ("name", Text),
         ("small", Integer),
@@ -75,7 +75,7 @@ fn a_file_of_gdal_is_read_as_it_was_written() {
         (shape.type_name(), shape.paths.as_slice(), shape.parts.as_slice()),
         ("Polygon", &[5, 10][..], &[2][..])
     );
-    assert_eq!(shape.positions[0], [500_000.0, 5_400_000.0, 0.0]);
+    assert_eq!(shape.positions[..1], [[500_000.0, 5_400_000.0, 0.0]]);
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn damaged_bytes_are_an_error_or_a_bad_feature() {
         usize::try_from(random % below as u64).unwrap()
     };
     let mut outcomes = [0; 3];
-    for round in 0..6_000 {
+    for round in 0..2_000 {
         let mut bytes = if round % 2 == 0 { POLYGONS.to_vec() } else { MIXED.to_vec() };
-        for _ in 0..1 + next(6) {
+        for _ in 0..=next(6) {
             let at = next(bytes.len());
             bytes[at] = if next(2) == 0 { 0xff } else { u8::try_from(next(256)).unwrap() };
         }
@@ -127,7 +127,7 @@ fn damaged_bytes_are_an_error_or_a_bad_feature() {
             Ok(_) => outcomes[2] += 1,
         }
     }
-    assert!(outcomes.iter().all(|&count| count > 100), "{outcomes:?}");
+    assert!(outcomes.iter().all(|&count| count > 30), "{outcomes:?}");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{Bad, Declared, Field};
+use FieldKind::{Boolean, Date, DateTime, Integer, Json, Real, Text};
 use rusqlite::params;
-use std::fmt::Write as _;
 
 const TABLES: &str = "
     CREATE TABLE gpkg_spatial_ref_sys (srs_name TEXT, srs_id INTEGER PRIMARY KEY, organization TEXT,
@@ -115,7 +115,6 @@ fn values_are_given_in_the_kind_of_their_column() {
     package.layer("t", 0);
     let mut file = package.open(None).unwrap();
     let kinds: Vec<_> = file.layer.fields.iter().map(|field| field.kind).collect();
-    use FieldKind::{Boolean, Date, DateTime, Integer, Json, Real, Text};
     assert_eq!(kinds, [Boolean, Integer, Real, Text, Date, DateTime, Text, Json, Text, Text]);
     assert_eq!(file.layer.crs, Declared::Nothing);
     assert_eq!(file.layer.notices.len(), 2, "{:?}", file.layer.notices);
@@ -337,7 +336,7 @@ fn damaged_files_end_with_an_error_or_the_end_and_never_for_ever() {
         if round % 4 == 0 {
             bytes.truncate(next(whole.len()));
         }
-        for _ in 0..1 + next(8) {
+        for _ in 0..=next(8) {
             if !bytes.is_empty() {
                 let at = next(bytes.len());
                 bytes[at] = u8::try_from(next(256)).unwrap();

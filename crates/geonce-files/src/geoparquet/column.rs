@@ -115,10 +115,10 @@ impl Flat {
                 each(reader, count, max, |index, found| put(index, found.map(|&value| Ok(Property::Boolean(value)))))
             }
             Some(ColumnReader::Int32ColumnReader(reader)) => each(reader, count, max, |index, found| {
-                put(index, found.map(|&value| of_integer(value.into(), meaning, true)))
+                put(index, found.map(|&value| of_integer(value.into(), meaning, true)));
             }),
             Some(ColumnReader::Int64ColumnReader(reader)) => each(reader, count, max, |index, found| {
-                put(index, found.map(|&value| of_integer(value, meaning, false)))
+                put(index, found.map(|&value| of_integer(value, meaning, false)));
             }),
             Some(ColumnReader::Int96ColumnReader(reader)) => {
                 each(reader, count, max, |index, found| put(index, found.map(of_int96)))
@@ -307,9 +307,11 @@ fn of_bytes(bytes: &[u8], meaning: Meaning) -> Read<Property> {
 }
 
 fn uuid(bytes: &[u8]) -> String {
-    let mut text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut text = value::hex(bytes);
     if text.len() == 32 {
-        [20, 16, 12, 8].into_iter().for_each(|place| text.insert(place, '-'));
+        for place in [20, 16, 12, 8] {
+            text.insert(place, '-');
+        }
     }
     text
 }
@@ -385,7 +387,7 @@ mod tests {
 
     #[test]
     fn halves_and_moments_are_exact() {
-        assert_eq!([half(0x3c00), half(0xc000), half(0x0001), half(0x7bff)], [1.0, -2.0, 2_f64.powi(-24), 65_504.0]);
+        assert_eq!([0x3c00, 0xc000, 0x0001, 0x7bff].map(half).to_vec(), vec![1.0, -2.0, 2_f64.powi(-24), 65_504.0]);
         let text = |read: Read<Property>| match read.unwrap() {
             Property::Text(text) => text,
             other => panic!("{other:?}"),
