@@ -50,6 +50,8 @@ impl Trouble {
                     // Shutting down or starting up; idle for too long; a pooler that lost its server.
                     || matches!(code.code(), "57P01" | "57P02" | "57P03" | "57P05" | "25P03")
                     || code.code().starts_with("08")
+                    // A table that another transaction dropped while the catalogue was read, of whatever schema.
+                    || (code.code() == "XX000" && error.message().starts_with("could not open relation with OID"))
             }
             Trouble::Silent(_) => true,
             Trouble::Other(_) => false,

@@ -7,6 +7,8 @@
 mod geopackage;
 mod postgis;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -14,6 +16,7 @@ use crate::event::{Cause, EventId};
 use crate::store::Answer;
 use geonce_files::Field;
 use geonce_key::{Encoding, Fingerprint, Property, Shape, Version};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::time::Duration;
 
@@ -180,6 +183,15 @@ fn decide_crs(place: &str, found: Option<i64>, asked: Option<u32>) -> Result<u32
             Err(Error::new(Kind::Incompatible, what).hint("another layer, or another coordinate system for it"))
         }
     }
+}
+
+/// What the table is called that a replacing load fills, and how the names of all those begin that are to replace the layer.
+/// `prefix` is the kind's own.
+fn staging(prefix: &str, layer: &str, load: &Fingerprint) -> (String, String) {
+    let digest = Sha256::digest(layer.to_lowercase());
+    let begin = digest.iter().take(4).fold(prefix.to_owned(), |name, byte| format!("{name}{byte:02x}")) + "_";
+    let load = load.text(Encoding::Hex);
+    (format!("{begin}{}", &load[load.len().saturating_sub(16)..]), begin)
 }
 
 /// The characters of a key that are the key itself, after `g1_` or `g1k_`.

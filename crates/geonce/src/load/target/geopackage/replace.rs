@@ -3,9 +3,9 @@
 //! Between parts that table is in nobody's list of layers. Views of other programs go by the name, and show what is new.
 
 use super::{Load, Plan};
+use crate::load::target;
 use crate::sink::columns::quoted;
 use crate::sink::geopackage::{Settings, guard};
-use geonce_key::Encoding;
 use rusqlite::{Connection, OptionalExtension, Result};
 
 /// What the table is called that a load fills: not listed as a layer by GDAL, which knows the prefix.
@@ -13,8 +13,7 @@ const PREFIX: &str = "gpkg_geonce_staging_";
 
 /// The table that a load fills.
 pub(super) fn staging(plan: &Plan) -> String {
-    let text = plan.load.text(Encoding::Hex);
-    format!("{PREFIX}{}", &text[text.len().saturating_sub(16)..])
+    target::staging(PREFIX, &plan.layer, &plan.load).0
 }
 
 fn is_there(connection: &Connection, table: &str) -> Result<bool> {
@@ -99,7 +98,7 @@ impl Load {
             "INSERT INTO gpkg_geometry_columns VALUES (?1, 'geom', 'GEOMETRY', ?2, 2, 0)",
             (&self.settings.layer, self.settings.crs),
         )?;
-        remove_leftovers(connection)
+        remove_leftovers(connection, &target::staging(PREFIX, &self.plan.layer, &self.plan.load).1)
     }
 }
 
@@ -129,10 +128,10 @@ fn remove_layer(connection: &Connection, layer: &str) -> Result<Option<String>> 
     Ok(Some(name))
 }
 
-/// Removes tables that other loads began to fill; whoever takes one of those up again begins from the start.
-fn remove_leftovers(connection: &Connection) -> Result<()> {
+/// Removes tables that other loads began to fill for the same layer; whoever takes one of those up again begins from the start.
+fn remove_leftovers(connection: &Connection, prefix: &str) -> Result<()> {
     let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, length(?1)) = ?1";
     let mut statement = connection.prepare(sql)?;
-    let names: Vec<String> = statement.query_map([PREFIX], |row| row.get(0))?.collect::<Result<_>>()?;
+    let names: Vec<String> = statement.query_map([prefix], |row| row.get(0))?.collect::<Result<_>>()?;
     names.iter().try_for_each(|name| remove(connection, name))
 }

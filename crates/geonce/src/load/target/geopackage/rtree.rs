@@ -110,8 +110,15 @@ fn fill_from_rows(connection: &Connection, boxes: &Boxes, extent: Option<Bounds>
         Ok(i64::from(curve.place(&Entry::new(0, bounds))))
     })?;
     // The columns of the tree have no names there.
+<<<<<<< HEAD
     let select =
         format!("WITH box (id, a, b, c, d) AS ({}) SELECT * FROM box ORDER BY geonce_curve(a, b, c, d)", boxes.select);
+=======
+    let select = format!(
+        "WITH geonce_box (id, a, b, c, d) AS ({}) SELECT * FROM geonce_box ORDER BY geonce_curve(a, b, c, d)",
+        boxes.select
+    );
+>>>>>>> target
     let mut statement = connection.prepare(&select)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {

@@ -185,6 +185,10 @@ impl Writer<'_> {
         if self.update.raw_execute()? == 0 {
             return Ok(Some(false));
         }
+        if self.made {
+            // Its box from before is among those that are kept; the rows are asked in the end.
+            *self.kept = Kept::partial();
+        }
         self.note(fid, bounds)?;
         if bounds.is_none() && self.layer.writes_rtree {
             self.connection.prepare_cached(&self.layer.delete_rtree)?.execute([fid])?;

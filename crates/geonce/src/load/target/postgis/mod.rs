@@ -55,7 +55,6 @@ struct Load {
     into: Settings,
     /// Whether the layer stays what it is when its rows are replaced.
     refills: bool,
-    ground: Ground,
     records: Records,
     record: Record,
     layer: Layer,
@@ -187,7 +186,6 @@ impl Load {
             settings,
             into,
             refills,
-            ground,
             records,
             record,
             layer,

@@ -6,12 +6,11 @@
 
 use super::{Load, Told};
 use crate::error::{Error, Kind};
-use crate::load::target::Plan;
+use crate::load::target::{self, Plan};
 use crate::postgres::{Session, Trouble, literal, quoted};
 use crate::sink::postgis::Settings;
 use crate::sink::postgis::guard::{Guard, read};
 use crate::sink::postgis::layer::find_table;
-use geonce_key::Encoding;
 use std::fmt::Write as _;
 use tokio_postgres::types::Type;
 
@@ -19,8 +18,7 @@ const PREFIX: &str = "geonce_staging_";
 
 /// The table that a load fills.
 pub(super) fn staging(plan: &Plan, settings: &Settings) -> Settings {
-    let text = plan.load.text(Encoding::Hex);
-    let layer = format!("{PREFIX}{}", &text[text.len().saturating_sub(16)..]);
+    let (layer, _) = target::staging(PREFIX, &settings.layer, &plan.load);
     Settings { layer, ..settings.clone() }
 }
 
@@ -175,14 +173,13 @@ impl Load {
         Guard::new(schema).add_columns(session, self.layer.id, &names).await
     }
 
-    /// Removes tables that other loads began to fill and nobody works on; whoever takes one up again begins from the start.
+    /// Removes tables that other loads began to fill for the same layer and nobody works on; whoever takes one up again begins from the start.
     async fn remove_leftovers(&self, session: &Session) -> Told<()> {
         let schema = &self.settings.schema;
-        let sql = format!(
-            "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-             WHERE n.nspname = $1 AND starts_with(c.relname::text, '{PREFIX}') AND c.relkind = 'r'"
-        );
-        for row in &session.query(&sql, &[(schema, Type::TEXT)]).await? {
+        let (_, prefix) = target::staging(PREFIX, &self.settings.layer, &self.plan.load);
+        let sql = "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                   WHERE n.nspname = $1 AND starts_with(c.relname::text, $2) AND c.relkind = 'r'";
+        for row in &session.query(sql, &[(schema, Type::TEXT), (&prefix, Type::TEXT)]).await? {
             let table = format!("{}.{}", quoted(schema), quoted(read(row, 0)?));
             session.batch("SAVEPOINT geonce_leftover").await?;
             let dropped = async {
