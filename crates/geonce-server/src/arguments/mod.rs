@@ -66,7 +66,6 @@ pub(crate) enum Command {
     ///
     /// Exit code: the command's (of the first run, if it is not run again); 75: somebody else runs it (--no-wait);
     /// 125: a failure of geonce; 126, 127: the command cannot be run, is not there; 128+n: ended by signal n.
-    #[command(verbatim_doc_comment)]
     Once(Box<OnceArguments>),
     /// Ends a command whose runner is gone: `geonce once` starts one beside each command.
     #[command(hide = true)]

@@ -103,16 +103,12 @@ impl Child {
                 return Err(error);
             }
         };
-        let pipes = process
-            .stdout
-            .take()
-            .map(|pipe| pipe.into_owned_fd())
-            .zip(process.stderr.take().map(|pipe| pipe.into_owned_fd()));
-        let (Some((out, err)), destination) = (pipes, if quiet { Destination::Err } else { Destination::Out }) else {
+        let (Some(out), Some(err)) = (process.stdout.take(), process.stderr.take()) else {
             return Err(io::Error::other("the command has no output"));
         };
-        let out = Copying::start(out?.into(), destination, Kept::new(STDOUT_BYTES_MAX))?;
-        let err = Copying::start(err?.into(), Destination::Err, Kept::new(TAIL_BYTES))?;
+        let destination = if quiet { Destination::Err } else { Destination::Out };
+        let out = Copying::start(out.into_owned_fd()?.into(), destination, Kept::new(STDOUT_BYTES_MAX))?;
+        let err = Copying::start(err.into_owned_fd()?.into(), Destination::Err, Kept::new(TAIL_BYTES))?;
         Ok(Child { guard, process, out, err })
     }
 

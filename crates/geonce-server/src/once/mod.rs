@@ -4,6 +4,7 @@
 //! first, then the run is done. A crash in between repeats the command, which finds its places as they were or as it
 //! would leave them. A run that is done stays done; to run its command again is a run of its own, whose key follows from it.
 
+mod answer;
 mod child;
 mod guard;
 mod key;
@@ -15,11 +16,12 @@ pub(crate) use guard::run as guard;
 use crate::arguments::OnceArguments;
 use crate::failure::Failure;
 use crate::runner::Runner;
-use crate::show::{self, Page};
+use crate::show;
+use answer::{Answer, Outcome};
 use bytes::Bytes;
 use child::{Child, Ended, Signals};
 use geonce::clock::{Clock, Stopwatch, SystemClock};
-use geonce::event::{Cause, Class, EventId, State};
+use geonce::event::{Cause, Class, State};
 use geonce::ledger::{Begun, Ledger, Run, Task};
 use geonce::retry::Retry;
 use geonce::store::{ResultText, Settled};
@@ -31,7 +33,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -88,7 +90,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, Failure> {
         once.answer(&mut signals).await
     });
     let shown = answer.and_then(|answer| {
-        once.show(&answer)?;
+        answer.show(&once.key, &once.shelf, arguments.json)?;
         Ok(answer.code)
     });
     drop(once);
@@ -130,52 +132,6 @@ struct Once<'a> {
     shelf: Shelf,
 }
 
-/// What somebody who asked for a command is told.
-struct Answer {
-    outcome: Outcome,
-    code: u8,
-    event: Option<EventId>,
-    result: Value,
-    cause: Option<Cause>,
-}
-
-/// How a command came to its end, as far as the one who asked for it is concerned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Ran,
-    Replayed,
-    Dead,
-    Busy,
-    Interrupted,
-}
-
-impl Outcome {
-    fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Ran => "ran",
-            Outcome::Replayed => "replayed",
-            Outcome::Dead => "dead",
-            Outcome::Busy => "busy",
-            Outcome::Interrupted => "interrupted",
-        }
-    }
-}
-
-impl Answer {
-    fn new(outcome: Outcome, code: u8, event: EventId) -> Answer {
-        Answer { outcome, code, event: Some(event), result: Value::Null, cause: None }
-    }
-
-    fn dead(event: EventId, cause: Cause) -> Answer {
-        Answer { cause: Some(cause.clone()), ..Answer::new(Outcome::Dead, result::exit_code(&cause), event) }
-    }
-
-    fn interrupted(signal: Signal) -> Answer {
-        let code = child::code_of_signal(signal.as_raw());
-        Answer { outcome: Outcome::Interrupted, code, event: None, result: Value::Null, cause: None }
-    }
-}
-
 /// What one attempt came to.
 enum Attempt {
     Succeeded(Vec<Made>, Ended),
@@ -212,7 +168,7 @@ impl Once<'_> {
                 Begun::Dead { event, cause } => {
                     say(&format!("{event} is dead: {}", show::escaped(&cause.message)));
                     say("--retry runs it again; so does anything else in its key");
-                    return Ok(Answer::dead(event, cause));
+                    return Ok(Answer::dead(event, &cause));
                 }
                 Begun::Done { event, result } => {
                     let result = result.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Value::Null);
@@ -440,43 +396,10 @@ impl Once<'_> {
         Ok(match insist(|| run.dead(cause.clone())).await? {
             Settled::Ok => {
                 say(&format!("{} is dead after {} failures ({})", run.event(), run.attempts() + 1, cause.code));
-                Some(Answer::dead(run.event(), cause))
+                Some(Answer::dead(run.event(), &cause))
             }
             Settled::LeaseLost => None,
         })
-    }
-
-    /// Says what came of it: what the first run printed, or one JSON object.
-    fn show(&self, answer: &Answer) -> Result<(), Failure> {
-        let replayed = answer.event.filter(|_| answer.outcome == Outcome::Replayed);
-        if self.arguments.json {
-            return Page::new().print(&self.json(answer).to_string());
-        }
-        let Some(event) = replayed else { return Ok(()) };
-        let (bytes, less) = self.shelf.stdout(event, &answer.result);
-        if let Some(less) = less {
-            say(&less);
-        }
-        let mut out = io::stdout().lock();
-        match out.write_all(&bytes).and_then(|()| out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::io("standard output", &error)),
-            _ => Ok(()),
-        }
-    }
-
-    fn json(&self, answer: &Answer) -> Value {
-        let mut shown = json!({ "outcome": answer.outcome.as_str(), "exit_code": answer.code });
-        shown["key"] = show::hex(self.key.digest()).into();
-        if let Some(event) = answer.event {
-            shown["event"] = event.to_string().into();
-        }
-        if let Some(Cause { class, code, message, .. }) = &answer.cause {
-            shown["cause"] = json!({ "class": class.as_str(), "code": code, "message": message });
-        }
-        for (name, value) in answer.result.as_object().into_iter().flatten().filter(|(name, _)| *name != "exit_code") {
-            shown[name.as_str()] = value.clone();
-        }
-        shown
     }
 }
 
