@@ -3,7 +3,9 @@
 mod progress;
 mod sources;
 
-use crate::arguments::{FormatArgument, InvalidArgument, KeyByArgument, LoadArguments, ModeArgument, parse_crs};
+use crate::arguments::{
+    FormatArgument, InvalidArgument, KeyByArgument, LoadArguments, ModeArgument, PagesArgument, parse_crs,
+};
 use crate::config;
 use crate::failure::Failure;
 use crate::runner::Runner;

@@ -32,8 +32,15 @@ async fn a_table_of_another_program_is_filled_as_it_is() {
     plan.fields.extend([field("state", FieldKind::Text), field("more", FieldKind::Text)]);
     let text = |text: &str| Property::Text(text.to_owned());
     let values = |price: f64| {
-        vec![text("zone"), Property::Integer(7), Property::Real(price), text("2024-05-01T10:20:30.1234567Z"),
-             text("2000-01-01"), Property::Null, text("more")]
+        vec![
+            text("zone"),
+            Property::Integer(7),
+            Property::Real(price),
+            text("2024-05-01T10:20:30.1234567Z"),
+            text("2000-01-01"),
+            Property::Null,
+            text("more"),
+        ]
     };
     let prices = [0.0, -1.5, 12_345.678, 0.000_4, 99_999_999.0, 1e-7, -0.062_5];
     let features = (1..).zip(prices).map(|(number, price)| super::Piece { values: values(price), ..square(number) });
