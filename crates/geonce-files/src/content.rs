@@ -4,6 +4,7 @@
 //! extension (three bytes, lower case) and the SHA-256 of its bytes. Of the .dbf the bytes 1 to 3, the date of the last
 //! writing, count as zero. Of .prj and .cpg white space, zeros and a byte order mark around the text do not count, nor do
 //! cases in a .cpg; empty ones count as absent. The .shx says nothing that the .shp does not say.
+//! Of a GeoPackage beside which a log of changes waits (`-wal`): SHA-256 over `geopackage` and the SHA-256 of both.
 //! Of any other file: SHA-256 of its bytes.
 
 use crate::archive::Packed;
@@ -13,7 +14,7 @@ use crate::{Content, Format, Options, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes asked for at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -30,12 +31,30 @@ pub(crate) fn digest(path: &Path, options: &Options) -> Result<Content> {
             }
             Ok(parts.content())
         }
+        Kind::Plain(Format::GeoPackage) if let Some(log) = waiting_log(path) => {
+            let mut digest = Sha256::new_with_prefix(b"geopackage");
+            let mut bytes = 0;
+            for part in [path, &log] {
+                let (sha256, count) = whole(&mut sniff::open(part)?, &[]).map_err(|error| unreadable(part, &error))?;
+                digest.update(sha256);
+                bytes += count;
+            }
+            Ok(Content { sha256: digest.finalize().into(), bytes })
+        }
         Kind::Plain(_) => {
             let mut file: fs::File = sniff::open(path)?;
             let (sha256, bytes) = whole(&mut file, &[]).map_err(|error| unreadable(path, &error))?;
             Ok(Content { sha256, bytes })
         }
     }
+}
+
+/// What others have written to a GeoPackage and not yet brought into its file: readers see it all the same.
+fn waiting_log(path: &Path) -> Option<PathBuf> {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    let log = PathBuf::from(name);
+    log.metadata().is_ok_and(|about| about.len() > 0).then_some(log)
 }
 
 fn packed(path: &Path, options: &Options) -> Result<Content> {
