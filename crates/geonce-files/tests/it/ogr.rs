@@ -71,7 +71,10 @@ pub(crate) fn same(ours: Option<&Shape<f64>>, theirs: Option<&Shape<f64>>) -> bo
 pub(crate) fn same_value(ours: &Property, theirs: &str) -> bool {
     match ours {
         Property::Null => theirs.is_empty(),
-        Property::Integer(number) => theirs.parse::<f64>().is_ok_and(|other| other == *number as f64),
+        Property::Integer(number) => {
+            let (whole, fraction) = theirs.split_once('.').unwrap_or((theirs, ""));
+            whole.parse() == Ok(*number) && fraction.bytes().all(|digit| digit == b'0')
+        }
         Property::Real(number) => {
             theirs.parse::<f64>().is_ok_and(|other| (other - number).abs() <= 1e-12 * number.abs())
         }

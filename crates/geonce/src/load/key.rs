@@ -4,6 +4,7 @@ use super::target::Mode;
 use super::{Request, TargetCrs};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
+use geonce_files::{Format, GeometryColumns};
 use geonce_key::policy::{Dimensions, Identity, Lines, Parts, Unicode};
 use geonce_key::{Encoding, Fingerprint, Policy};
 use serde_json::{Value, json};
@@ -52,6 +53,7 @@ pub(super) fn load_key(request: &Request, origin: &Origin, now: Timestamp) -> Fi
         "period": request.period.map(|period| period_of(now, period)),
         "policy": policy(&request.policy),
         "query": query,
+        "reading": reading(&request.files),
         "source": origin,
         "source_crs": request.source_crs,
         "source_layer": request.files.layer,
@@ -109,6 +111,27 @@ fn period_of(now: Timestamp, period: Duration) -> i64 {
     now.millis().div_euclid(millis).saturating_mul(millis)
 }
 
+/// How a file is read, over what it says itself.
+fn reading(options: &geonce_files::Options) -> Value {
+    json!({
+        "columns": match &options.columns {
+            None => Value::Null,
+            Some(GeometryColumns::Wkt(name)) => json!([name]),
+            Some(GeometryColumns::Ordinates(x, y)) => json!([x, y]),
+        },
+        "encoding": options.encoding,
+        "format": options.format.map(|format| match format {
+            Format::GeoJson => "geojson",
+            Format::GeoJsonSequence => "ndjson",
+            Format::Shapefile => "shapefile",
+            Format::GeoPackage => "geopackage",
+            Format::FlatGeobuf => "flatgeobuf",
+            Format::Csv => "csv",
+            Format::GeoParquet => "geoparquet",
+        }),
+    })
+}
+
 pub(super) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Append => "append",
@@ -157,5 +180,43 @@ fn sorted(value: &Value) -> Value {
         }
         Value::Array(items) => items.iter().map(sorted).collect(),
         other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Origin, destination_name, load_key, load_text, period_of};
+    use crate::clock::Timestamp;
+    use crate::load::tests::request;
+    use std::path::Path;
+    use std::time::Duration;
+
+    /// A published key never changes: whoever has a record of a load finds it under this.
+    #[test]
+    fn the_key_of_a_load_is_what_it_was() {
+        let mut one = request(Path::new("zones.geojson"), Path::new("/tmp/zones.gpkg"));
+        let now = Timestamp::from_millis(1_794_744_131_000);
+        assert_eq!(load_text(&load_key(&one, &Origin::Content([7; 32]), now)), "ld_frozen");
+        let by_name = Origin::Uri("/tmp/zones.geojson".to_owned(), Some(5));
+        assert_eq!(load_text(&load_key(&one, &by_name, now)), "ld_frozen");
+        one.period = Some(Duration::from_hours(24));
+        assert_eq!(load_text(&load_key(&one, &Origin::Content([7; 32]), now)), "ld_frozen");
+    }
+
+    #[test]
+    fn periods_begin_at_whole_multiples() {
+        let day = Duration::from_hours(24);
+        assert_eq!(period_of(Timestamp::from_millis(86_400_000 + 5), day), 86_400_000);
+        assert_eq!(period_of(Timestamp::from_millis(-1), day), -86_400_000);
+    }
+
+    #[test]
+    fn a_destination_is_called_the_same_whoever_writes_to_it() {
+        let here = Path::new("/nowhere");
+        for url in ["postgresql://ada:secret@DB/gis", "postgresql://bob@db:5432/gis?connect_timeout=3"] {
+            assert_eq!(destination_name(url, here).unwrap(), "postgresql://db:5432/gis");
+        }
+        assert_eq!(destination_name("gpkg:a.gpkg", here).unwrap(), "gpkg:/nowhere/a.gpkg");
+        assert!(destination_name("postgresql://[", here).is_err());
     }
 }

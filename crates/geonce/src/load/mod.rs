@@ -10,6 +10,9 @@ mod pipeline;
 mod report;
 pub mod target;
 
+#[cfg(test)]
+mod tests;
+
 pub use key::{KeyBy, Origin, destination_name, load_text};
 pub use report::{FLAWS_MAX, Flaw, Report};
 
