@@ -199,7 +199,13 @@ impl Pool {
             .recycle_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
-        Ok(Pool { inner, asker, shown: address.shown.as_str().into(), settings: settings().into(), silence_max: SILENCE_MAX })
+        Ok(Pool {
+            inner,
+            asker,
+            shown: address.shown.as_str().into(),
+            settings: settings().into(),
+            silence_max: SILENCE_MAX,
+        })
     }
 
     /// The same connections, for statements that take long.

@@ -108,7 +108,11 @@ impl Type {
                 Some(json(value)).filter(|json| !json.contains("\\u")).map(|json| Value::Text(json.into()))
             }
             (Type::Time, Property::Text(found)) if is_time(found) => {
-                if dialect.times_are_text { utc(found) } else { text(found) }
+                if dialect.times_are_text {
+                    utc(found)
+                } else {
+                    text(found)
+                }
             }
             (Type::Date, Property::Text(found)) if is_date(found) => text(found),
             (Type::Uuid, Property::Text(found)) if is_uuid(found) => text(found),

@@ -37,7 +37,8 @@ pub(crate) fn join(a: Option<Bounds>, b: Option<Bounds>) -> Option<Bounds> {
 pub(crate) fn write(shape: &Shape<f64>, srs: u32, as_multi: bool, out: &mut Vec<u8>) -> Option<Bounds> {
     out.clear();
     let bounds = bounds(shape)?;
-    let is_point = !as_multi && !shape.collection && shape.members().next().is_some_and(|member| member.kind == Kind::Point);
+    let is_point =
+        !as_multi && !shape.collection && shape.members().next().is_some_and(|member| member.kind == Kind::Point);
     out.extend_from_slice(b"GP\0");
     out.push(if is_point { LITTLE_ENDIAN } else { LITTLE_ENDIAN | ENVELOPE_XY });
     out.extend_from_slice(&srs.to_le_bytes());

@@ -174,11 +174,7 @@ fn create(transaction: &Connection, settings: &Settings) -> rusqlite::Result<()>
     Ok(())
 }
 
-fn has_only_standard_triggers(
-    transaction: &Connection,
-    settings: &Settings,
-    geometry: &str,
-) -> rusqlite::Result<bool> {
+fn has_only_standard_triggers(transaction: &Connection, settings: &Settings, geometry: &str) -> rusqlite::Result<bool> {
     let sql = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?1)";
     let prefix = format!("rtree_{}_{geometry}_", settings.layer).to_ascii_lowercase();
     let mut statement = transaction.prepare(sql)?;
@@ -275,8 +271,7 @@ impl Layer {
         let lacks = format!("(NEW.{g} ISNULL OR ST_IsEmpty(NEW.{g}))");
         let remove = format!("DELETE FROM {rtree} WHERE id = OLD.{i}");
         let new = has("NEW.");
-        transaction
-            .execute_batch(&format!("CREATE VIRTUAL TABLE {rtree} USING rtree(id, minx, maxx, miny, maxy)"))?;
+        transaction.execute_batch(&format!("CREATE VIRTUAL TABLE {rtree} USING rtree(id, minx, maxx, miny, maxy)"))?;
         let select = format!("SELECT {} FROM {table} WHERE {}", values(""), has(""));
         fill(&Boxes { rtree: rtree_name.clone(), select })?;
         transaction.execute_batch(&format!(

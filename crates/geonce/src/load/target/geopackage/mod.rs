@@ -160,11 +160,8 @@ impl Load {
         let doing = |error| failure(path, "beginning to write to", &error);
         let replaces = plan.mode == Mode::Replace;
         let resumed = record.standing.features > 0 && record.standing.result.is_none();
-        let is_there = if replaces {
-            replace::resume(&connection, &settings, resumed).map_err(doing)?
-        } else {
-            was_there
-        };
+        let is_there =
+            if replaces { replace::resume(&connection, &settings, resumed).map_err(doing)? } else { was_there };
         if !(resumed && is_there) {
             let earlier = std::mem::replace(&mut record, Record::new(plan.event));
             if is_there && !replaces && plan.mode == Mode::Append && plan.again {
@@ -295,10 +292,7 @@ fn remove_rows(connection: &Connection, settings: &Settings, event: &str) -> Res
 impl GeoPackage {
     /// Does something on a thread that may block. A load that fails, or is not waited for, is undone as far as it is not
     /// committed.
-    fn work<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce(&mut Load) -> Result<T> + Send + 'static,
-    ) -> Answer<'_, T> {
+    fn work<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Load) -> Result<T> + Send + 'static) -> Answer<'_, T> {
         let load = self.load.take();
         Box::pin(async move {
             let mut load = load.ok_or_else(lost)?;

@@ -83,8 +83,7 @@ impl Load {
         forget(connection, &staged)?;
         // Otherwise views that speak of the layer would keep the table from being renamed.
         connection.pragma_update(None, "legacy_alter_table", true)?;
-        let renamed =
-            connection.execute_batch(&format!("ALTER TABLE {} RENAME TO {}", quoted(&staged), quoted(&name)));
+        let renamed = connection.execute_batch(&format!("ALTER TABLE {} RENAME TO {}", quoted(&staged), quoted(&name)));
         connection.pragma_update(None, "legacy_alter_table", false)?;
         renamed?;
         self.settings.layer = name;

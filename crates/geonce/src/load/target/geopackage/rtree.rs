@@ -321,7 +321,8 @@ mod tests {
         assert_eq!(told, "ok");
         let count: u32 = connection.query_row("SELECT count(*) FROM \"tree it\"", [], |row| row.get(0)).unwrap();
         assert_eq!(count as usize, boxes.len());
-        let sql = "SELECT id FROM \"tree it\" WHERE maxx >= ?1 AND minx <= ?2 AND maxy >= ?3 AND miny <= ?4 ORDER BY id";
+        let sql =
+            "SELECT id FROM \"tree it\" WHERE maxx >= ?1 AND minx <= ?2 AND maxy >= ?3 AND miny <= ?4 ORDER BY id";
         for window in [[-20.0, 10.0, -5.0, 33.0], [170.0, 180.0, 80.0, 90.0], [0.0, 0.5, 0.0, 0.5]] {
             let mut statement = connection.prepare(sql).unwrap();
             let found: Vec<i64> = statement.query_map(window, |row| row.get(0)).unwrap().map(Result::unwrap).collect();

@@ -135,8 +135,7 @@ impl Writer<'_> {
         }
         let number = arrival.then(|| i128::from(self.arrival) + 1);
         let key = piece.key.key();
-        let claim =
-            Claim { version: piece.version.as_ref(), key, content: &piece.content, received: self.begun };
+        let claim = Claim { version: piece.version.as_ref(), key, content: &piece.content, received: self.begun };
         let version = match version::order_claim(&claim, number, held.as_ref()) {
             Err(cause) => return Ok(Did::Refused(cause)),
             Ok(Order::Older) => {

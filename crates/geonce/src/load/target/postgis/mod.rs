@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::postgres::{Address, Patience, Pool, Session, Tries, Trouble, check_name, lock_number};
 use crate::sink::columns::Change;
 use crate::sink::postgis::guard::read;
-use crate::sink::postgis::layer::{self, Ground, LOCK, Layer};
+use crate::sink::postgis::layer::{self, CHANGE_WAIT_MILLIS_MAX, Ground, LOCK, Layer};
 use crate::sink::postgis::{Settings, types};
 use crate::sink::{Columns, Isolation};
 use crate::store::Answer;
@@ -78,7 +78,14 @@ struct Part {
 impl Part {
     fn new(session: Session) -> Part {
         // A constraint that its owner deferred would be checked at the end, when nobody knows which row it was.
-        Part { session, copy: None, route: Route::Unknown, has_sequence: false, before: "SET CONSTRAINTS ALL IMMEDIATE; ", tally: Tally::default() }
+        Part {
+            session,
+            copy: None,
+            route: Route::Unknown,
+            has_sequence: false,
+            before: "SET CONSTRAINTS ALL IMMEDIATE; ",
+            tally: Tally::default(),
+        }
     }
 }
 
@@ -172,6 +179,7 @@ impl Load {
         };
         let begun = begin(&session, plan, &settings, &into, &ground, (record, there, refills)).await?;
         let (record, layer, slots) = begun;
+        let refills = plan.mode == Mode::Replace && !record.made;
         records.set(&session, &record).await?;
         Ok(Opened::UnderWay(Box::new(Load {
             pool: pool.clone(),
@@ -271,6 +279,8 @@ async fn lock_layer(session: &Session, plan: &Plan, settings: &Settings) -> Told
 /// Makes what the load rests on, and looks at what is there. Whatever is made or altered here stays.
 async fn setup(session: &Session, plan: &Plan, settings: &Settings, records: &Records) -> Told<Setup> {
     session.execute("SELECT 1 FROM pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
+    // Whoever comes later waits behind us while we wait for the table.
+    session.batch(&format!("SET LOCAL lock_timeout = {CHANGE_WAIT_MILLIS_MAX}")).await?;
     let mut settings = settings.clone();
     let ground = layer::prepare(session, &settings).await?;
     records.create(session).await?;
@@ -299,13 +309,7 @@ async fn setup(session: &Session, plan: &Plan, settings: &Settings, records: &Re
 }
 
 /// Describes a table, and gives it columns for the fields.
-async fn adapt(
-    session: &Session,
-    plan: &Plan,
-    settings: &Settings,
-    ground: &Ground,
-    oid: u32,
-) -> Told<(Layer, Slots)> {
+async fn adapt(session: &Session, plan: &Plan, settings: &Settings, ground: &Ground, oid: u32) -> Told<(Layer, Slots)> {
     let mut layer = layer::describe(session, settings, ground, oid).await?;
     let mut change = Change::default();
     let slots = Slots::new(&mut layer.columns, &plan.fields, types::DIALECT.has_json, &mut change);
@@ -332,7 +336,9 @@ async fn begin(
     ground: &Ground,
     (mut record, there, refills): (Record, Option<(Layer, Slots)>, bool),
 ) -> Told<(Record, Layer, Slots)> {
-    let resumed = record.standing.features > 0 && record.standing.result.is_none();
+    // A table that was to take the layer's place cannot fill it, now that something hangs on the layer.
+    let useless = refills && record.made;
+    let resumed = record.standing.features > 0 && record.standing.result.is_none() && !useless;
     if plan.mode != Mode::Replace
         && let Some((layer, slots)) = there
     {

@@ -356,8 +356,11 @@ fn next_arrival(held: Option<&Held>) -> i128 {
 /// Writes rows over those that entities have, where they are still theirs.
 fn update_rows(layer: &Layer, slots: &Slots) -> String {
     let Layer { table, geometry, fid, columns, .. } = layer;
-    let mut sets =
-        format!("{} = r.{}, geonce_key = r.geonce_key, geonce_event = r.geonce_event", quoted(geometry), quoted(geometry));
+    let mut sets = format!(
+        "{} = r.{}, geonce_key = r.geonce_key, geonce_event = r.geonce_event",
+        quoted(geometry),
+        quoted(geometry)
+    );
     let written: HashSet<usize> = slots.columns().collect();
     for (index, column) in columns.list().iter().enumerate() {
         let name = quoted(&column.name);

@@ -3,9 +3,9 @@
 use super::rows::{Encoded, Encoder, names};
 use super::{Load, Part, Told};
 use crate::event::Cause;
+use crate::load::target::slots::Slots;
 use crate::load::target::{Piece, Refused, Tally};
 use crate::postgres::{Session, Trouble, quoted};
-use crate::load::target::slots::Slots;
 use crate::sink::columns::Change;
 use crate::sink::postgis::guard::read;
 use crate::sink::postgis::layer::Layer;
@@ -166,7 +166,8 @@ impl Part {
     /// Finds out how rows come into the layer, and makes ready what that takes.
     async fn find_route(&mut self, layer: &Layer, slots: &Slots) -> Told<Route> {
         if self.route == Route::Unknown {
-            let defaults = slots.columns().any(|column| layer.defaults.contains_key(&layer.columns.list()[column].name));
+            let defaults =
+                slots.columns().any(|column| layer.defaults.contains_key(&layer.columns.list()[column].name));
             let sql = "SELECT row_security_active($1::text::regclass)";
             let rows = self.session.query(sql, &[(&layer.table, Type::TEXT)]).await?;
             let direct = !defaults && !read::<bool>(&rows[0], 0)?;

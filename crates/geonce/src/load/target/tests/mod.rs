@@ -110,9 +110,8 @@ fn ask_file(path: &std::path::Path, sql: &str) -> Vec<String> {
         rusqlite::types::Value::Text(text) => text,
         rusqlite::types::Value::Blob(blob) => format!("{} bytes", blob.len()),
     };
-    let rows = statement.query_map([], |row| {
-        Ok((0..columns).map(|index| text(row.get_unwrap(index))).collect::<Vec<_>>().join("|"))
-    });
+    let rows = statement
+        .query_map([], |row| Ok((0..columns).map(|index| text(row.get_unwrap(index))).collect::<Vec<_>>().join("|")));
     rows.unwrap().map(std::result::Result::unwrap).collect()
 }
 

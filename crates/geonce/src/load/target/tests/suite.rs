@@ -198,7 +198,8 @@ async fn the_later_feature_of_an_entity_wins_without_versions(place: Place) {
 
 async fn versions_decide_between_features_of_one_file(place: Place) {
     let mode = Mode::Upsert { arrival: false };
-    let features = vec![renamed(1, 2, "two"), renamed(1, 3, "three"), renamed(1, 1, "one"), renamed(1, 3, "other three")];
+    let features =
+        vec![renamed(1, 2, "two"), renamed(1, 3, "three"), renamed(1, 1, "one"), renamed(1, 3, "other three")];
     let (tally, refused) = load(&place, &plan("a", mode), features).await;
     assert_eq!(tally, Tally { inserted: 1, updated: 1, unchanged: 0, stale: 1 });
     assert_eq!(refused.len(), 1);
@@ -212,10 +213,8 @@ async fn versions_decide_between_features_of_one_file(place: Place) {
 async fn a_sink_and_a_load_meet_at_the_entity(place: Place) {
     let mode = Mode::Upsert { arrival: false };
     load(&place, &plan("a", mode), vec![renamed(1, 5, "by file")]).await;
-    let options = crate::sink::Options {
-        mode: crate::sink::Mode::Upsert { arrival: false },
-        ..crate::sink::Options::default()
-    };
+    let options =
+        crate::sink::Options { mode: crate::sink::Mode::Upsert { arrival: false }, ..crate::sink::Options::default() };
     let sink = match &place {
         Place::File(folder) => crate::sink::open("zones", "gpkg:layers.gpkg", &options, folder.path()),
         Place::Schema { url, name, .. } => {
@@ -267,7 +266,8 @@ async fn a_layer_is_replaced_in_one_moment(place: Place) {
         assert_eq!(place.ask("SELECT count(*), rtreecheck('rtree_zones_geom') FROM rtree_zones_geom"), ["30|ok"]);
         assert_eq!(place.ask("SELECT table_name, srs_id FROM gpkg_contents"), ["zones|3857"]);
     } else {
-        let sql = "SELECT indexname FROM pg_indexes WHERE tablename = 'zones' AND schemaname = current_schema() ORDER BY 1";
+        let sql =
+            "SELECT indexname FROM pg_indexes WHERE tablename = 'zones' AND schemaname = current_schema() ORDER BY 1";
         assert_eq!(place.ask(sql), ["zones_geom_idx", "zones_geonce_key_idx", "zones_pkey"]);
         assert_eq!(place.ask("SELECT pg_get_serial_sequence('zones', 'fid') LIKE '%.zones_fid_seq'"), ["t"]);
     }
@@ -388,7 +388,10 @@ async fn values_have_the_types_of_their_fields(place: Place) {
          \"any\"#>>'{}' FROM zones ORDER BY fid"
     };
     let rows = place.ask(sql);
-    assert_eq!(rows[0].replace(' ', ""), "1|9223372036854775807|0.1|naïve☃|1899-12-31|2024-05-01T08:20:30.500Z|[1,{\"a\":null}]");
+    assert_eq!(
+        rows[0].replace(' ', ""),
+        "1|9223372036854775807|0.1|naïve☃|1899-12-31|2024-05-01T08:20:30.500Z|[1,{\"a\":null}]"
+    );
     assert_eq!(rows[1], "||||||");
     assert_eq!(rows[2], "0|-1|7||2024-02-29|2024-05-01T10:20:30.000Z|plain");
     let types = match &place {

@@ -32,8 +32,15 @@ async fn a_table_of_another_program_is_filled_as_it_is() {
     plan.fields.extend([field("state", FieldKind::Text), field("more", FieldKind::Text)]);
     let text = |text: &str| Property::Text(text.to_owned());
     let values = |price: f64| {
-        vec![text("zone"), Property::Integer(7), Property::Real(price), text("2024-05-01T10:20:30.1234567Z"),
-             text("2000-01-01"), Property::Null, text("more")]
+        vec![
+            text("zone"),
+            Property::Integer(7),
+            Property::Real(price),
+            text("2024-05-01T10:20:30.1234567Z"),
+            text("2000-01-01"),
+            Property::Null,
+            text("more"),
+        ]
     };
     let prices = [0.0, -1.5, 12_345.678, 0.000_4, 99_999_999.0, 1e-7, -0.062_5];
     let features = (1..).zip(prices).map(|(number, price)| super::Piece { values: values(price), ..square(number) });
@@ -126,12 +133,12 @@ async fn a_gateway_and_a_load_that_wait_for_each_other_both_go_on() {
     target.write(vec![renamed(1, 2, "load")]).await.unwrap();
     let Place::Schema { database, name, .. } = &place else { panic!("not a schema") };
     let (database, name) = (database.clone(), name.clone());
-    // Somebody has the second entity, and wants the first for a while.
+    // Somebody has the second entity, and wants the first for a while; it is not for them to notice the circle.
     let other = tokio::task::spawn_blocking(move || {
         let entity = |number| format!("(SELECT entity FROM geonce_entity WHERE fid = {number})");
         let lock = |number| format!("SELECT 1 FROM geonce_entity WHERE entity = {} FOR UPDATE;", entity(number));
         let sql = format!(
-            "SET search_path = \"{name}\"; BEGIN; {} SET LOCAL lock_timeout = 4000;
+            "SET search_path = \"{name}\"; BEGIN; {} SET LOCAL lock_timeout = 4000; SET LOCAL deadlock_timeout = 60000;
              DO $$ BEGIN PERFORM 1 FROM geonce_entity WHERE entity = {} FOR UPDATE; EXCEPTION WHEN lock_not_available THEN END $$; COMMIT",
             lock(2),
             entity(1)
@@ -142,7 +149,6 @@ async fn a_gateway_and_a_load_that_wait_for_each_other_both_go_on() {
     while place.ask(waits) == ["0"] {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
     target.write(vec![renamed(2, 2, "load")]).await.unwrap();
     assert_eq!(finish(&mut target, 2).await, Tally { updated: 2, ..Tally::default() });
     other.await.unwrap();
