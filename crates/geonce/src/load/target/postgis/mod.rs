@@ -102,7 +102,7 @@ pub(super) async fn open(url: &str, plan: Plan) -> Result<Box<dyn Target>> {
             return Err(Error::new(Kind::Invalid, what).hint("a name such as \"parcels\" or \"cadastre.parcels\""));
         }
     }
-    let patience = Patience { work_max: WORK_MAX, lock_max: plan.timeout, idle_max: plan.timeout.max(IDLE_MIN) };
+    let patience = Patience { work: WORK_MAX, lock: plan.timeout, idle: plan.timeout.max(IDLE_MIN) };
     let pool = Pool::new(&address, CONNECTIONS_MAX)?.patient(&patience);
     let settings = Settings {
         schema,

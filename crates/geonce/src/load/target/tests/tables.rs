@@ -81,11 +81,11 @@ async fn whatever_hangs_on_a_table_is_there_after_it_was_replaced() {
     let place = Place::schema();
     load(&place, &plan("a", Mode::Append), pieces(1..11)).await;
     place.edit(
-        "CREATE ROLE reader; GRANT SELECT ON zones TO reader; GRANT UPDATE (name) ON zones TO PUBLIC;
+        "CREATE ROLE load_reader; GRANT SELECT ON zones TO load_reader; GRANT UPDATE (name) ON zones TO PUBLIC;
          COMMENT ON TABLE zones IS 'it''s ours'; COMMENT ON COLUMN zones.name IS 'what \\ it is called'",
     );
     load(&place, &plan("b", Mode::Replace), pieces(1..21)).await;
-    let rights = "SELECT has_table_privilege('reader', 'zones', 'SELECT'), has_column_privilege('reader', 'zones', 'name', 'UPDATE'),
+    let rights = "SELECT has_table_privilege('load_reader', 'zones', 'SELECT'), has_column_privilege('load_reader', 'zones', 'name', 'UPDATE'),
                   obj_description('zones'::regclass), col_description('zones'::regclass, 5)";
     assert_eq!(place.ask(rights), ["t|t|it's ours|what \\ it is called"]);
     // A view keeps its table: that is filled anew.
