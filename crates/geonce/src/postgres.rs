@@ -170,14 +170,14 @@ pub(crate) struct Pool {
     silence_max: Duration,
 }
 
-/// How much longer than usual statements may take.
+/// How long things may take at most, where that is longer than usual.
 pub(crate) struct Patience {
     /// For a statement, and for its answer, while the server is at work on it.
-    pub(crate) work_max: Duration,
+    pub(crate) work: Duration,
     /// For a lock that others hold.
-    pub(crate) lock_max: Duration,
+    pub(crate) lock: Duration,
     /// Between statements of a transaction.
-    pub(crate) idle_max: Duration,
+    pub(crate) idle: Duration,
 }
 
 impl Pool {
@@ -212,10 +212,10 @@ impl Pool {
     pub(crate) fn patient(self, patience: &Patience) -> Pool {
         let millis = |duration: Duration| duration.as_millis().to_string();
         let pool = self
-            .with("statement_timeout", &millis(patience.work_max))
-            .with("lock_timeout", &millis(patience.lock_max))
-            .with("idle_in_transaction_session_timeout", &millis(patience.idle_max));
-        Pool { silence_max: patience.work_max, ..pool }
+            .with("statement_timeout", &millis(patience.work))
+            .with("lock_timeout", &millis(patience.lock))
+            .with("idle_in_transaction_session_timeout", &millis(patience.idle));
+        Pool { silence_max: patience.work, ..pool }
     }
 
     /// The same connections, whose transactions look for tables in `schema`.

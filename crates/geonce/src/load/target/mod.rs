@@ -176,13 +176,11 @@ fn decide_crs(place: &str, found: Option<i64>, asked: Option<u32>) -> Result<u32
         }
         (Some(found), _) => found,
     };
-    match u32::try_from(code).ok().and_then(geonce_key::crs::lookup) {
-        Some(crs) => Ok(crs.code()),
-        None => {
-            let what = format!("{place}: EPSG:{code} is not a coordinate system that we know");
-            Err(Error::new(Kind::Incompatible, what).hint("another layer, or another coordinate system for it"))
-        }
-    }
+    let known = u32::try_from(code).ok().and_then(geonce_key::crs::lookup);
+    known.map(|crs| crs.code()).ok_or_else(|| {
+        Error::new(Kind::Incompatible, format!("{place}: EPSG:{code} is not a coordinate system that we know"))
+            .hint("another layer, or another coordinate system for it")
+    })
 }
 
 /// What the table is called that a replacing load fills, and how the names of all those begin that are to replace the layer.

@@ -62,10 +62,10 @@ impl Slots {
 
     /// Gives each value to `take` with the index of its column, and what has none as members of `other`, an object that is
     /// left open at its end. Fields of a feature that has fewer values are null.
-    pub(super) fn each<'a, E>(
+    pub(super) fn each<E>(
         &self,
         columns: &Columns,
-        values: &'a [Property],
+        values: &[Property],
         other: &mut String,
         mut take: impl FnMut(usize, Value<'_>) -> Result<(), E>,
     ) -> Result<(), E> {

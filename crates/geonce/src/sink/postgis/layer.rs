@@ -22,7 +22,7 @@ type Answer<T> = std::result::Result<T, Trouble>;
 /// The lock under which tables are made and changed: any number that other programs are unlikely to take.
 pub(crate) const LOCK: i64 = 0x0067_656f_6e63_6501;
 /// How long a change may wait for others who use the table. Everybody who comes later waits behind it.
-const CHANGE_WAIT_MILLIS_MAX: u32 = 2_000;
+pub(crate) const CHANGE_WAIT_MILLIS_MAX: u32 = 2_000;
 /// A column of a table up to this size is turned from whole numbers into doubles; that rewrites the table while all wait.
 const REWRITE_BYTES_MAX: i64 = 64 << 20;
 

@@ -153,7 +153,7 @@ impl Curve {
     fn place(&self, entry: &Entry) -> u32 {
         let [min_x, max_x, min_y, max_y] = entry.sides.map(f64::from);
         let at = |low: f64, high: f64, axis: usize| {
-            (((low + high) / 2.0 - self.origin[axis]) * self.scale[axis]).clamp(0.0, Curve::SIDE) as u32
+            ((f64::midpoint(low, high) - self.origin[axis]) * self.scale[axis]).clamp(0.0, Curve::SIDE) as u32
         };
         hilbert(at(min_x, max_x, 0), at(min_y, max_y, 1))
     }

@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::postgres::{Address, Patience, Pool, Session, Tries, Trouble, check_name, lock_number};
 use crate::sink::columns::Change;
 use crate::sink::postgis::guard::read;
-use crate::sink::postgis::layer::{self, Ground, LOCK, Layer};
+use crate::sink::postgis::layer::{self, CHANGE_WAIT_MILLIS_MAX, Ground, LOCK, Layer};
 use crate::sink::postgis::{Settings, types};
 use crate::sink::{Columns, Isolation};
 use crate::store::Answer;
@@ -102,7 +102,7 @@ pub(super) async fn open(url: &str, plan: Plan) -> Result<Box<dyn Target>> {
             return Err(Error::new(Kind::Invalid, what).hint("a name such as \"parcels\" or \"cadastre.parcels\""));
         }
     }
-    let patience = Patience { work_max: WORK_MAX, lock_max: plan.timeout, idle_max: plan.timeout.max(IDLE_MIN) };
+    let patience = Patience { work: WORK_MAX, lock: plan.timeout, idle: plan.timeout.max(IDLE_MIN) };
     let pool = Pool::new(&address, CONNECTIONS_MAX)?.patient(&patience);
     let settings = Settings {
         schema,
@@ -179,6 +179,7 @@ impl Load {
         };
         let begun = begin(&session, plan, &settings, &into, &ground, (record, there, refills)).await?;
         let (record, layer, slots) = begun;
+        let refills = plan.mode == Mode::Replace && !record.made;
         records.set(&session, &record).await?;
         Ok(Opened::UnderWay(Box::new(Load {
             pool: pool.clone(),
@@ -278,6 +279,8 @@ async fn lock_layer(session: &Session, plan: &Plan, settings: &Settings) -> Told
 /// Makes what the load rests on, and looks at what is there. Whatever is made or altered here stays.
 async fn setup(session: &Session, plan: &Plan, settings: &Settings, records: &Records) -> Told<Setup> {
     session.execute("SELECT 1 FROM pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
+    // Whoever comes later waits behind us while we wait for the table.
+    session.batch(&format!("SET LOCAL lock_timeout = {CHANGE_WAIT_MILLIS_MAX}")).await?;
     let mut settings = settings.clone();
     let ground = layer::prepare(session, &settings).await?;
     records.create(session).await?;
@@ -333,7 +336,9 @@ async fn begin(
     ground: &Ground,
     (mut record, there, refills): (Record, Option<(Layer, Slots)>, bool),
 ) -> Told<(Record, Layer, Slots)> {
-    let resumed = record.standing.features > 0 && record.standing.result.is_none();
+    // A table that was to take the layer's place cannot fill it, now that something hangs on the layer.
+    let useless = refills && record.made;
+    let resumed = record.standing.features > 0 && record.standing.result.is_none() && !useless;
     if plan.mode != Mode::Replace
         && let Some((layer, slots)) = there
     {

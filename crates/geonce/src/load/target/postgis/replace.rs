@@ -5,13 +5,15 @@
 //! then it is emptied and filled in that same transaction.
 
 use super::{Load, Told};
+use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
 use crate::load::target::{self, Plan};
 use crate::postgres::{Session, Trouble, literal, quoted};
 use crate::sink::postgis::Settings;
 use crate::sink::postgis::guard::{Guard, read};
-use crate::sink::postgis::layer::find_table;
+use crate::sink::postgis::layer::{CHANGE_WAIT_MILLIS_MAX, find_table};
 use std::fmt::Write as _;
+use std::time::Duration;
 use tokio_postgres::types::Type;
 
 const PREFIX: &str = "geonce_staging_";
@@ -35,7 +37,7 @@ SELECT c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND pg_
     OR (conrelid = c.oid AND contype <> 'p' AND conname <> 'enforce_srid_geom'))
   AND NOT EXISTS (SELECT 1 FROM pg_index i LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
     WHERE i.indrelid = c.oid AND NOT i.indisprimary AND (i.indnatts > 1 OR i.indpred IS NOT NULL OR a.attname IS NULL
-      OR NOT (a.attname = 'geonce_key' OR a.atttypid = to_regtype('geometry') OR a.attname = 'geom' OR a.attname = 'wkb_geometry')))
+      OR NOT (a.attname = 'geonce_key' OR a.atttypid IN (SELECT oid FROM pg_type WHERE typname = 'geometry'))))
   AND NOT EXISTS (SELECT 1 FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = c.oid
     AND classid = 'pg_rewrite'::regclass)
 FROM pg_class c WHERE c.oid = $1";
@@ -93,6 +95,7 @@ impl Load {
     }
 
     async fn swap(&self, session: &Session, oid: u32) -> Told<()> {
+        self.lock(session).await?;
         let kept = self.kept(session, oid).await?;
         let dropped = session.batch(&format!("DROP TABLE {}", self.settings.table())).await;
         dropped.map_err(|trouble| match trouble.state().map(tokio_postgres::error::SqlState::code) {
@@ -106,6 +109,27 @@ impl Load {
         })?;
         self.rename(session).await?;
         session.batch(&kept).await
+    }
+
+    /// Waits until nobody reads the layer, a little at a time: whoever comes meanwhile waits behind us.
+    async fn lock(&self, session: &Session) -> Told<()> {
+        let (table, watch) = (self.settings.table(), Stopwatch::start());
+        let lock = format!(
+            "SAVEPOINT geonce_lock; SET LOCAL lock_timeout = {CHANGE_WAIT_MILLIS_MAX};
+             LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE; RELEASE geonce_lock"
+        );
+        loop {
+            match session.batch(&lock).await {
+                Err(trouble)
+                    if trouble.state().is_some_and(|state| state.code() == "55P03")
+                        && watch.elapsed() < self.plan.timeout =>
+                {
+                    session.batch("ROLLBACK TO geonce_lock; RELEASE geonce_lock").await?;
+                    tokio::time::sleep(Duration::from_millis(u64::from(CHANGE_WAIT_MILLIS_MAX) / 2)).await;
+                }
+                locked => return locked,
+            }
+        }
     }
 
     /// Statements that give a table the owner, rights and comments of another.

@@ -277,6 +277,8 @@ fn decimal(text: &str) -> Option<Vec<u8>> {
     out.extend_from_slice(&weight.to_be_bytes());
     out.extend_from_slice(&sign.to_be_bytes());
     out.extend_from_slice(&i16::try_from(shown).ok()?.to_be_bytes());
-    groups.iter().for_each(|group| out.extend_from_slice(&group.to_be_bytes()));
+    for group in groups {
+        out.extend_from_slice(&group.to_be_bytes());
+    }
     Some(out)
 }

@@ -2,7 +2,9 @@
 
 use super::{Place, digest, field, finish, load, piece, pieces, plan, renamed, shaped};
 use crate::error::Kind;
+use crate::event::Outcome;
 use crate::load::target::{Mode, Standing, Tally};
+use crate::sink::Written;
 use geonce_files::FieldKind;
 use geonce_key::{Fingerprint, Property, Version};
 use std::time::Duration;
@@ -233,8 +235,6 @@ async fn a_sink_and_a_load_meet_at_the_entity(place: Place) {
         outgoing
     };
     let written = sink.write(vec![outgoing(4, "older event"), outgoing(7, "event")]).await.unwrap();
-    use crate::event::Outcome;
-    use crate::sink::Written;
     assert_eq!(written, [Written::Done(Outcome::Stale), Written::Done(Outcome::Applied)]);
     assert_eq!(place.ask("SELECT name FROM zones"), ["event"]);
     sink.close().await.unwrap();
@@ -254,7 +254,9 @@ async fn a_layer_is_replaced_in_one_moment(place: Place) {
     let mut target = place.open(&next).await.unwrap();
     assert_eq!(target.crs(), 3857);
     let mut features = pieces(101..131);
-    features.iter_mut().for_each(|piece| piece.values.push(Property::Text("2024-02-29".to_owned())));
+    for piece in &mut features {
+        piece.values.push(Property::Text("2024-02-29".to_owned()));
+    }
     target.write(features).await.unwrap();
     if !place.is_file() {
         assert_eq!(place.count("zones"), 10);

@@ -81,11 +81,11 @@ async fn whatever_hangs_on_a_table_is_there_after_it_was_replaced() {
     let place = Place::schema();
     load(&place, &plan("a", Mode::Append), pieces(1..11)).await;
     place.edit(
-        "CREATE ROLE reader; GRANT SELECT ON zones TO reader; GRANT UPDATE (name) ON zones TO PUBLIC;
+        "CREATE ROLE load_reader; GRANT SELECT ON zones TO load_reader; GRANT UPDATE (name) ON zones TO PUBLIC;
          COMMENT ON TABLE zones IS 'it''s ours'; COMMENT ON COLUMN zones.name IS 'what \\ it is called'",
     );
     load(&place, &plan("b", Mode::Replace), pieces(1..21)).await;
-    let rights = "SELECT has_table_privilege('reader', 'zones', 'SELECT'), has_column_privilege('reader', 'zones', 'name', 'UPDATE'),
+    let rights = "SELECT has_table_privilege('load_reader', 'zones', 'SELECT'), has_column_privilege('load_reader', 'zones', 'name', 'UPDATE'),
                   obj_description('zones'::regclass), col_description('zones'::regclass, 5)";
     assert_eq!(place.ask(rights), ["t|t|it's ours|what \\ it is called"]);
     // A view keeps its table: that is filled anew.
@@ -133,12 +133,12 @@ async fn a_gateway_and_a_load_that_wait_for_each_other_both_go_on() {
     target.write(vec![renamed(1, 2, "load")]).await.unwrap();
     let Place::Schema { database, name, .. } = &place else { panic!("not a schema") };
     let (database, name) = (database.clone(), name.clone());
-    // Somebody has the second entity, and wants the first for a while.
+    // Somebody has the second entity, and wants the first for a while; it is not for them to notice the circle.
     let other = tokio::task::spawn_blocking(move || {
         let entity = |number| format!("(SELECT entity FROM geonce_entity WHERE fid = {number})");
         let lock = |number| format!("SELECT 1 FROM geonce_entity WHERE entity = {} FOR UPDATE;", entity(number));
         let sql = format!(
-            "SET search_path = \"{name}\"; BEGIN; {} SET LOCAL lock_timeout = 4000;
+            "SET search_path = \"{name}\"; BEGIN; {} SET LOCAL lock_timeout = 4000; SET LOCAL deadlock_timeout = 60000;
              DO $$ BEGIN PERFORM 1 FROM geonce_entity WHERE entity = {} FOR UPDATE; EXCEPTION WHEN lock_not_available THEN END $$; COMMIT",
             lock(2),
             entity(1)
@@ -149,7 +149,6 @@ async fn a_gateway_and_a_load_that_wait_for_each_other_both_go_on() {
     while place.ask(waits) == ["0"] {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
     target.write(vec![renamed(2, 2, "load")]).await.unwrap();
     assert_eq!(finish(&mut target, 2).await, Tally { updated: 2, ..Tally::default() });
     other.await.unwrap();
