@@ -159,6 +159,7 @@ impl Filled {
             bytes_max: 1 << 20,
             duration: Duration::from_mins(1),
             event: None,
+            holder: "test".into(),
         };
         let leased = self.runtime.block_on(self.store.lease(request, SystemClock.now())).unwrap();
         if write {

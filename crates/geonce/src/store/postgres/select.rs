@@ -71,7 +71,7 @@ impl Conditions {
             }
             conditions.and(&format!("e.{column} = $"), text.clone(), Type::TEXT);
         }
-        let leased = "EXISTS (SELECT 1 FROM work w WHERE w.event = e.id AND w.token IS NOT NULL)";
+        let leased = "EXISTS (SELECT 1 FROM work w WHERE w.event = e.id AND w.lease IS NOT NULL)";
         match state {
             Some(State::Ready) => conditions.and_plain(&format!("e.state = {OPEN} AND NOT {leased}")),
             Some(State::Leased) => conditions.and_plain(&format!("e.state = {OPEN} AND {leased}")),
