@@ -296,6 +296,8 @@ fn drop_day<'a>(session: &'a Session, schema: &str, day: i64) -> impl Future<Out
     }
 }
 
+/// Parts of later days than this are kept, empty or not.
+pub(super) const PARTS_KEPT: Duration = Duration::from_hours(24);
 /// How long between looking after parts.
 pub(super) const PARTS_EVERY: Duration = Duration::from_mins(10);
 

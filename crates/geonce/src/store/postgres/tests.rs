@@ -206,3 +206,21 @@ async fn a_store_may_be_opened_used_and_dropped_anywhere() {
     assert_eq!(bench(&store).record(ids[0]).await.id, ids[0]);
     drop(store);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_changes_no_index() {
+    let server = Server::shared();
+    let url = server.database();
+    let store = gateway(&url);
+    let entries = "SELECT string_agg(indexdef, ';') FROM pg_indexes WHERE schemaname = 'geonce' AND tablename = 'work'";
+    let indexes = server.sql(name(&url), entries);
+    assert!(indexes.contains("work_queue"), "{indexes}");
+    for column in ["lease", "until", "holder", "lapses"] {
+        assert!(!indexes.contains(column), "{column} in {indexes}");
+    }
+    bench(&store).fill(&["a"], now()).await;
+    let due = "SELECT due FROM geonce.work";
+    let before = server.sql(name(&url), due);
+    assert_eq!(bench(&store).lease("map", 1, now()).await.len(), 1);
+    assert_eq!(server.sql(name(&url), due), before, "it keeps its place in the queue");
+}
