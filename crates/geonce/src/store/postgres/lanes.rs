@@ -3,6 +3,7 @@
 //! Nobody is answered before the commit. Counts of what is not recorded go along; if there is nothing else, by themselves.
 
 use super::accept::{Group, accept};
+use super::plan::Plan;
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -10,6 +11,7 @@ use crate::event::random;
 use crate::postgres::Trouble;
 use crate::store::books::Uncounted;
 use crate::store::{Counted, NewEvent, Verdict};
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
@@ -196,6 +198,16 @@ fn answer(group: Vec<Request>, verdicts: Vec<Verdict>) {
     }
 }
 
+/// Records a group. What that takes is large, so it lies elsewhere.
+fn attempt<'s, 'a: 's>(
+    shared: &'s Shared,
+    group: &'s Group<'a>,
+) -> Pin<Box<dyn Future<Output = Attempt<Plan<'a>>> + Send + 's>> {
+    Box::pin(async move {
+        transaction!(ending: shared.pool, tries, session => accept(shared, session, group, tries.may_have_happened()))
+    })
+}
+
 async fn record(shared: &Shared, group: &[Request], uncounted: &Uncounted) -> Attempt<Vec<Verdict>> {
     let events = group.iter().flat_map(|request| request.batch.iter().map(|event| (event, request.now))).collect();
     let slot = shared.slots.take();
@@ -212,19 +224,18 @@ async fn record(shared: &Shared, group: &[Request], uncounted: &Uncounted) -> At
     if group.events.is_empty() && uncounted.is_empty() {
         return Ok(Vec::new());
     }
-    let mut recorded =
-        transaction!(ending: shared.pool, tries, session => accept(shared, session, &group, tries.may_have_happened()));
+    let mut recorded = attempt(shared, &group).await;
     let is_taken = |recorded: &Attempt<_>| matches!(recorded, Err(trouble) if trouble.state() == Some(&SqlState::UNIQUE_VIOLATION));
     if group.hopeful && is_taken(&recorded) {
         shared.unknown.store(0, Ordering::Relaxed);
         group.hopeful = false;
-        recorded = transaction!(ending: shared.pool, tries, session => accept(shared, session, &group, tries.may_have_happened()));
+        recorded = attempt(shared, &group).await;
     }
     if is_taken(&recorded) {
         // An event whose key is free, but which is recorded: it once contradicted another that is gone since. Too rare
         // for looking every time.
         group.careful = true;
-        recorded = transaction!(ending: shared.pool, tries, session => accept(shared, session, &group, tries.may_have_happened()));
+        recorded = attempt(shared, &group).await;
     }
     let plan = recorded?;
     // Lanes may count one group less or more; nothing depends on it.

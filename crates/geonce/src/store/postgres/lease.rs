@@ -100,7 +100,7 @@ impl Heads {
 struct Due {
     event: Uuid,
     /// When it became due.
-    due: i64,
+    since: i64,
     attempts: u32,
     /// How often its lease has lapsed, this time included.
     lapses: u32,
@@ -161,7 +161,7 @@ async fn next(shared: &Shared, session: &Session, request: &LeaseRequest, now: T
             (due?, moved? < LAPSED_MAX.unsigned_abs())
         }
     };
-    shared.heads.note(&request.sink, now, due.last().map(|work| (work.due, work.event)), looked_back);
+    shared.heads.note(&request.sink, now, due.last().map(|work| (work.since, work.event)), looked_back);
     Ok(due)
 }
 
@@ -217,8 +217,8 @@ fn together(request: &LeaseRequest, rows: &[Row]) -> Attempt<Vec<Due>> {
         if bytes > request.bytes_max && !found.is_empty() {
             break;
         }
-        let (event, due, attempts) = (get(row, 0)?, get(row, 1)?, unsigned(get(row, 3)?));
-        found.push(Due { event, due, attempts, lapses, row: get(row, 6)? });
+        let (event, since, attempts) = (get(row, 0)?, get(row, 1)?, unsigned(get(row, 3)?));
+        found.push(Due { event, since, attempts, lapses, row: get(row, 6)? });
     }
     Ok(found)
 }
@@ -256,7 +256,7 @@ async fn recover(session: &Session, request: &LeaseRequest, earlier: &Given) -> 
     rows.iter()
         .map(|row| {
             let (attempts, lapses) = (unsigned(get(row, 2)?), unsigned(get(row, 3)?));
-            Ok(Due { event: get(row, 0)?, due: get(row, 1)?, attempts, lapses, row: String::new() })
+            Ok(Due { event: get(row, 0)?, since: get(row, 1)?, attempts, lapses, row: String::new() })
         })
         .collect()
 }

@@ -80,7 +80,7 @@ fn held_work() -> String {
     )
 }
 
-/// A lease changes no column that an index knows, so that PostgreSQL writes a new version of the row beside the old one and
+/// A lease changes no column that an index knows, so that `PostgreSQL` writes a new version of the row beside the old one and
 /// no entry into any index: half of each page is left for that. Of `event` more is left, because settling makes it longer.
 ///
 /// A gateway of an earlier release would take what is leased for ready. It does not find the column it looks for.
