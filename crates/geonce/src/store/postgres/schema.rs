@@ -81,14 +81,15 @@ fn held_work() -> String {
 }
 
 /// A lease changes no column that an index knows, so that `PostgreSQL` writes a new version of the row beside the old one and
-/// no entry into any index: half of each page is left for that. Of `event` more is left, because settling makes it longer.
+/// no entry into any index: more than half of each page is left for that, because the new version is longer. So it is with
+/// `event`, which settling makes longer.
 ///
 /// A gateway of an earlier release would take what is leased for ready. It does not find the column it looks for.
 fn leases() -> String {
     "DROP INDEX work_leased;
      ALTER TABLE work RENAME COLUMN token TO lease;
      ALTER TABLE work ADD COLUMN until bigint, ADD COLUMN holder text;
-     ALTER TABLE work SET (fillfactor = 50);
+     ALTER TABLE work SET (fillfactor = 40);
      ALTER TABLE event SET (fillfactor = 40);
      UPDATE work SET until = due WHERE lease IS NOT NULL;"
         .to_owned()
