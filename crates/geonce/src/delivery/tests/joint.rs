@@ -318,7 +318,7 @@ async fn a_lost_lease_among_others_costs_them_nothing() {
     };
     let leased = gateway.store.lease(request, SystemClock.now()).await.unwrap();
     let lost = leased[1].lease.event.to_bytes().map(|byte| format!("{byte:02x}")).concat();
-    server.sql(name(&url), &format!("UPDATE geonce.work SET token = token + 1 WHERE event = '{lost}'"));
+    server.sql(name(&url), &format!("UPDATE geonce.work SET lease = lease + 1 WHERE event = '{lost}'"));
     let policies = [(Arc::from("drones"), gateway.policy.clone())].into();
     let mut decoder = Decoder::new(&policies, None);
     let batch = leased.iter().map(|leased| decoder.decode(leased).unwrap()).collect();
