@@ -93,6 +93,7 @@ impl Gateway {
                 bytes_max: usize::MAX,
                 duration: Duration::from_mins(1),
                 event: None,
+                holder: "test".into(),
             };
             let leased = self.cached.lease(request, SystemClock.now()).await?;
             if leased.is_empty() {

@@ -98,6 +98,7 @@ impl Filler {
                 bytes_max: LEASE_BYTES_MAX,
                 duration: LEASE,
                 event: None,
+                holder: "test".into(),
             };
             let leased = self.store.lease(request, SystemClock.now()).await?;
             if leased.is_empty() {

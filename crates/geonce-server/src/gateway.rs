@@ -78,6 +78,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         clock: Arc::clone(&clock),
         policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
         lease: settings.store.lease,
+        holder: settings.instance.as_str().into(),
         observer: metrics,
         pressure,
     });

@@ -51,6 +51,7 @@ pub(crate) fn line(record: &Record) -> String {
                 "attempts": work.attempts,
                 "lapses": work.lapses,
                 "cause": work.cause.as_ref().map(cause_json),
+                "holder": work.holder.as_deref(),
             })
         })
         .collect();
@@ -124,8 +125,9 @@ pub(crate) fn print(page: &mut Page, record: &Record, hint: Option<&str>) -> Res
             Some(what) => format!("held {}", held(what)),
             None => format!("due {}", show::time(work.due, now)),
         };
+        let whose = work.holder.as_ref().map_or_else(String::new, |holder| format!(" by {}", escaped(holder)));
         let text = format!(
-            "{}: {}, {} attempts, {} lapses, {when}{why}",
+            "{}: {}{whose}, {} attempts, {} lapses, {when}{why}",
             escaped(&work.sink),
             work.state,
             work.attempts,

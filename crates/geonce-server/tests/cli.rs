@@ -151,16 +151,21 @@ impl Filled {
         (id, verdict)
     }
 
-    /// Applies everything that is ready, writing it to the sink only where asked.
-    fn deliver(&self, folder: &Folder, write: bool) {
+    fn lease(&self, holder: &str) -> Vec<store::Leased> {
         let request = LeaseRequest {
             sink: Arc::clone(&self.sink),
             events_max: 100,
             bytes_max: 1 << 20,
             duration: Duration::from_mins(1),
             event: None,
+            holder: holder.into(),
         };
-        let leased = self.runtime.block_on(self.store.lease(request, SystemClock.now())).unwrap();
+        self.runtime.block_on(self.store.lease(request, SystemClock.now())).unwrap()
+    }
+
+    /// Applies everything that is ready, writing it to the sink only where asked.
+    fn deliver(&self, folder: &Folder, write: bool) {
+        let leased = self.lease("test");
         if write {
             let mut reader = Reader::new(&policy(), None).unwrap();
             let outgoing = leased.iter().map(|leased| {
@@ -327,6 +332,9 @@ fn events_are_listed_filtered_and_shown() {
     );
     assert!(shown.out.contains("a\\u009bb") && !shown.out.contains('\u{9b}'), "{}", shown.out);
     folder.geonce(&["events", "show", &second.to_string(), "--json"]).expect(0, &["\"coordinates\":[13.5,52.50]"]);
+    assert_eq!(filled.lease("east-1").len(), 1);
+    folder.geonce(&["events", "show", &second.to_string()]).expect(0, &["leased by east-1, 0 attempts"]);
+    folder.geonce(&["events", "show", &second.to_string(), "--json"]).expect(0, &["\"holder\":\"east-1\""]);
     let nobody = Ids::new().next(SystemClock.now()).to_string();
     folder.geonce(&["events", "show", &nobody]).expect(1, &["event_unknown"]);
     folder.geonce(&["events", "show", "evt_x"]).expect(2, &["neither an event nor a key"]);

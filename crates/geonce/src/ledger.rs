@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, Class, EventId, Ids, Outcome, State, random};
 use crate::store::{
     Admission, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, RUNS, Record, ResultText, Route,
-    Settled, Settlement, Store, Verdict,
+    Settled, Settlement, Store, Verdict, own_name,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -40,6 +40,7 @@ pub struct Ledger {
     source: Arc<str>,
     admission: Admission,
     lease: Duration,
+    holder: Arc<str>,
     polls: [Duration; 2],
     ids: Ids,
 }
@@ -87,7 +88,15 @@ impl Ledger {
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, name: &str) -> Ledger {
         let admission = Admission::Deliver([Route::to(RUNS)].into());
         let source = format!("@{name}").into();
-        Ledger { store, clock, source, admission, lease: LEASE, polls: [POLL, POLL_MAX], ids: Ids::new() }
+        let (holder, polls) = (own_name(), [POLL, POLL_MAX]);
+        Ledger { store, clock, source, admission, lease: LEASE, holder, polls, ids: Ids::new() }
+    }
+
+    /// The same ledger under another name for who runs; by default it is the machine's, and the process's number.
+    #[must_use]
+    pub fn with_holder(mut self, holder: &str) -> Ledger {
+        self.holder = holder.into();
+        self
     }
 
     /// The same ledger with another time after which a runner that is not heard of counts as gone.
@@ -210,7 +219,14 @@ impl Ledger {
 
     async fn take(&self, event: EventId) -> Result<Option<Run>> {
         let (sink, duration) = (RUNS.into(), self.lease);
-        let request = LeaseRequest { sink, events_max: 1, bytes_max: usize::MAX, duration, event: Some(event) };
+        let request = LeaseRequest {
+            sink,
+            events_max: 1,
+            bytes_max: usize::MAX,
+            duration,
+            event: Some(event),
+            holder: Arc::clone(&self.holder),
+        };
         let leased = self.store.lease(request, self.clock.now()).await?.pop();
         Ok(leased.map(|Leased { lease, attempts, lapses, .. }| Run {
             store: Arc::clone(&self.store),

@@ -84,8 +84,14 @@ impl Gateways {
     /// Leases one event, as soon as there is one.
     async fn lease(&self, gateway: usize, duration: Duration) -> Leased {
         loop {
-            let request =
-                LeaseRequest { sink: "map".into(), events_max: 1, bytes_max: usize::MAX, duration, event: None };
+            let request = LeaseRequest {
+                sink: "map".into(),
+                events_max: 1,
+                bytes_max: usize::MAX,
+                duration,
+                event: None,
+                holder: "test".into(),
+            };
             match self.stores[gateway].lease(request, now()).await.unwrap().pop() {
                 Some(leased) => return leased,
                 None => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -75,6 +75,7 @@ impl Gateway {
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("fleet"), Policy::default())].into(),
             lease: geonce::delivery::LEASE,
+            holder: "test".into(),
             observer: Arc::new(Unobserved),
             pressure: self.intake.pressure(),
         });

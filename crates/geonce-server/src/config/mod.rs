@@ -187,13 +187,7 @@ fn instance(environment: &Environment) -> Result<String, Failure> {
     match environment.get("GEONCE_INSTANCE") {
         Some(name) if is_name(name) => Ok(name.to_owned()),
         Some(name) => Err(Failure::new("config_environment", format!("GEONCE_INSTANCE: {name:?}: {}", name_rule()))),
-        None => {
-            let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            let machine: String =
-                machine.trim().chars().filter(char::is_ascii_alphanumeric).take(NAME_BYTES_MAX / 2).collect();
-            let machine = if machine.is_empty() { "gateway" } else { &machine };
-            Ok(format!("{machine}-{}", std::process::id()))
-        }
+        None => Ok(geonce::store::own_name().to_string()),
     }
 }
 

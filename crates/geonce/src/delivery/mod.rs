@@ -101,6 +101,8 @@ pub struct Delivery {
     pub policies: HashMap<Arc<str>, Policy>,
     /// How long a lease lasts. What a worker held that died is given to another after this.
     pub lease: Duration,
+    /// The name under which leases are held.
+    pub holder: Arc<str>,
     /// Who is told what happens.
     pub observer: Arc<dyn Observer>,
     /// Whether senders wait: delivering what is durable gives way to them.

@@ -105,6 +105,7 @@ impl Rig {
             clock: self.clock.clone(),
             policies: [(Arc::from("drones"), Policy::default())].into(),
             lease: LEASE,
+            holder: "test".into(),
             observer: Arc::new(Unobserved),
             pressure: self.intake.pressure(),
         });
@@ -306,14 +307,26 @@ async fn an_event_whose_workers_keep_dying_is_dead_in_the_end() {
     let rig = Rig::new(&["zones"]);
     rig.send(&["a", "b"]).await;
     for round in 0..=LAPSES_MAX {
-        let request =
-            LeaseRequest { sink: "zones".into(), events_max: 10, bytes_max: 1 << 20, duration: LEASE, event: None };
+        let request = LeaseRequest {
+            sink: "zones".into(),
+            events_max: 10,
+            bytes_max: 1 << 20,
+            duration: LEASE,
+            event: None,
+            holder: "test".into(),
+        };
         let leased = rig.store.lease(request, rig.clock.now()).await.unwrap();
         assert_eq!(leased.len(), if round < 2 { 2 } else { 1 }, "round {round}");
         if round > 1 {
             // The other one is served, so that the same one lapses again.
-            let request =
-                LeaseRequest { sink: "zones".into(), events_max: 1, bytes_max: 1 << 20, duration: LEASE, event: None };
+            let request = LeaseRequest {
+                sink: "zones".into(),
+                events_max: 1,
+                bytes_max: 1 << 20,
+                duration: LEASE,
+                event: None,
+                holder: "test".into(),
+            };
             rig.store.lease(request, rig.clock.now()).await.unwrap();
         }
         rig.clock.advance(LEASE + Duration::from_secs(1));

@@ -117,6 +117,7 @@ impl Worker<'_> {
                 bytes_max: BATCH_BYTES_MAX - bytes,
                 duration: self.delivery.lease,
                 event: None,
+                holder: Arc::clone(&self.delivery.holder),
             };
             let asked = request.events_max;
             let slice = match self.delivery.store.lease(request, self.delivery.clock.now()).await {

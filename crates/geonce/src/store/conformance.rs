@@ -58,6 +58,8 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         delivery::an_event_is_done_when_all_its_sinks_are,
         delivery::an_event_is_dead_when_one_sink_is_and_the_others_are_served,
         delivery::leases_can_be_extended,
+        delivery::who_holds_work_is_shown_while_it_is_leased,
+        delivery::work_behind_much_that_is_leased_is_found,
         delivery::waiting_workers_hear_of_new_work,
         results::a_result_is_kept_until_its_event_is_forgotten,
         results::of_several_results_the_first_is_kept,
@@ -215,7 +217,8 @@ impl Bench {
     /// Leases one event for a minute.
     pub(crate) async fn lease_event(&self, sink: &str, event: EventId, now: Timestamp) -> Option<Leased> {
         let (sink, duration) = (sink.into(), Duration::from_mins(1));
-        let request = LeaseRequest { sink, events_max: 9, bytes_max: 9, duration, event: Some(event) };
+        let request =
+            LeaseRequest { sink, events_max: 9, bytes_max: 9, duration, event: Some(event), holder: "test".into() };
         let mut leased = self.store.lease(request, now).await.unwrap();
         self.lawful().await;
         assert!(leased.len() <= 1, "{leased:?}");
@@ -230,6 +233,7 @@ impl Bench {
             bytes_max: usize::MAX,
             duration: Duration::from_mins(1),
             event: None,
+            holder: "test".into(),
         };
         let leased = self.store.lease(request, now).await.unwrap();
         self.lawful().await;

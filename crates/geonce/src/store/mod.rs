@@ -8,6 +8,7 @@ mod embedded;
 mod encoding;
 mod findings;
 mod held;
+mod holder;
 mod postgres;
 mod redis;
 mod result;
@@ -16,6 +17,7 @@ mod verdict;
 
 #[cfg(test)]
 pub(crate) use self::embedded::BACK_TO_THE_FIRST;
+pub use self::holder::{HOLDER_BYTES_MAX, own_name};
 pub use self::postgres::Joint;
 #[cfg(test)]
 pub(crate) use self::postgres::{open_given, tests::answer_alike};
@@ -203,6 +205,8 @@ pub struct LeaseRequest {
     pub duration: Duration,
     /// Only of this event.
     pub event: Option<EventId>,
+    /// Who asks, for people who look into the store. At most [`HOLDER_BYTES_MAX`] bytes of it are kept.
+    pub holder: Arc<str>,
 }
 
 /// Proof that a worker holds an event for a sink. A later lease of the same work has another token.
@@ -382,6 +386,8 @@ pub struct Work {
     pub lapses: u32,
     /// What went wrong last.
     pub cause: Option<Cause>,
+    /// Who holds it, where it is leased; of a lease that lapsed, who held it.
+    pub holder: Option<Arc<str>>,
 }
 
 /// What held work waits for.

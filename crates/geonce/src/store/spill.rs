@@ -242,6 +242,7 @@ impl Shared {
             bytes_max: DRAIN_BYTES_MAX,
             duration: DRAIN_LEASE,
             event: None,
+            holder: super::own_name(),
         };
         let leased = self.journal.lease(request, self.clock.now()).await?;
         if leased.is_empty() {

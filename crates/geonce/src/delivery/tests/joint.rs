@@ -90,6 +90,7 @@ impl Gateway {
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("drones"), self.policy.clone())].into(),
             lease: LEASE,
+            holder: "test".into(),
             observer: Arc::new(Unobserved),
             pressure: self.intake.pressure(),
         });
@@ -307,11 +308,17 @@ async fn a_lost_lease_among_others_costs_them_nothing() {
     let url = server.database();
     let gateway = Gateway::new(&url, &url, Mode::Append).await;
     gateway.send(3).await;
-    let request =
-        LeaseRequest { sink: "zones".into(), events_max: 3, bytes_max: 1 << 20, duration: LEASE, event: None };
+    let request = LeaseRequest {
+        sink: "zones".into(),
+        events_max: 3,
+        bytes_max: 1 << 20,
+        duration: LEASE,
+        event: None,
+        holder: "test".into(),
+    };
     let leased = gateway.store.lease(request, SystemClock.now()).await.unwrap();
     let lost = leased[1].lease.event.to_bytes().map(|byte| format!("{byte:02x}")).concat();
-    server.sql(name(&url), &format!("UPDATE geonce.work SET token = token + 1 WHERE event = '{lost}'"));
+    server.sql(name(&url), &format!("UPDATE geonce.work SET lease = lease + 1 WHERE event = '{lost}'"));
     let policies = [(Arc::from("drones"), gateway.policy.clone())].into();
     let mut decoder = Decoder::new(&policies, None);
     let batch = leased.iter().map(|leased| decoder.decode(leased).unwrap()).collect();

@@ -2,7 +2,7 @@
 
 use super::{APPLIED, Bench, START, at, cause};
 use crate::event::{Class, EventId, Outcome, State};
-use crate::store::{End, LeaseRequest, Leased, Settled, Verdict};
+use crate::store::{End, HOLDER_BYTES_MAX, LeaseRequest, Leased, Settled, Verdict};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub(super) async fn work_is_leased_oldest_first_within_limits(bench: &Bench) {
         bytes_max: 20,
         duration: Duration::from_mins(1),
         event: None,
+        holder: "test".into(),
     };
     let small = bench.store.lease(request.clone(), at(3)).await.unwrap();
     assert_eq!(ids(&small), [second[1]]);
@@ -161,4 +162,61 @@ pub(super) async fn waiting_workers_hear_of_new_work(bench: &Bench) {
     bench.fill(&["a"], START).await;
     let heard = tokio::time::timeout(Duration::from_secs(20), changed).await;
     assert!(heard.is_ok());
+}
+
+pub(super) async fn who_holds_work_is_shown_while_it_is_leased(bench: &Bench) {
+    let id = bench.fill(&["a"], START).await[0];
+    let lease = async |holder: &str, now| {
+        let request = LeaseRequest {
+            sink: "map".into(),
+            events_max: 1,
+            bytes_max: 1,
+            duration: Duration::from_mins(1),
+            event: None,
+            holder: holder.into(),
+        };
+        bench.store.lease(request, now).await.unwrap().remove(0).lease
+    };
+    let holder = async || bench.record(id).await.work[0].holder.clone();
+    assert_eq!(holder().await, None);
+    let lapsing = lease("east-1", at(1)).await;
+    assert_eq!(holder().await.as_deref(), Some("east-1"));
+    let held = lease("west 2 é\0\n", at(62)).await;
+    assert_eq!(holder().await.as_deref(), Some("west 2 é"), "who took over what another held");
+    bench.settle(&lapsing, APPLIED, at(62)).await;
+    bench.store.extend(vec![held.clone()], at(200)).await.unwrap();
+    assert_eq!(holder().await.as_deref(), Some("west 2 é"));
+    let again = End::Retry { at: at(63), cause: cause(Class::Resource), counts: true };
+    assert_eq!(bench.settle(&held, again, at(63)).await, Settled::Ok);
+    assert_eq!(holder().await, None, "nobody holds it");
+    let held = lease(&"x".repeat(9_000), at(63)).await;
+    assert_eq!(holder().await.unwrap().len(), HOLDER_BYTES_MAX);
+    assert_eq!(bench.settle(&held, End::Dead(cause(Class::Schema)), at(64)).await, Settled::Ok);
+    assert_eq!(holder().await, None, "nobody holds what is dead");
+}
+
+pub(super) async fn work_behind_much_that_is_leased_is_found(bench: &Bench) {
+    let names: Vec<String> = (0..300).map(|number| format!("a{number}")).collect();
+    let old = bench.fill(&names.iter().map(String::as_str).collect::<Vec<_>>(), at(1)).await;
+    let first = bench.lease("map", 299, at(10)).await;
+    assert_eq!(ids(&first), old[..299]);
+    assert_eq!(bench.store.next_due("map".into()).await.unwrap(), Some(at(1)), "one is left");
+    assert_eq!(ids(&bench.lease("map", 9, at(10)).await), old[299..]);
+    assert!(bench.lease("map", 9, at(11)).await.is_empty());
+    assert_eq!(bench.store.next_due("map".into()).await.unwrap(), Some(at(70)), "when the first lease lapses");
+    // What comes back goes before what is new, wherever it was found last.
+    let again = End::Retry { at: at(11), cause: cause(Class::Resource), counts: true };
+    assert_eq!(bench.settle(&first[7].lease, again, at(11)).await, Settled::Ok);
+    let new = bench.fill(&["b"], at(12)).await;
+    assert_eq!(ids(&bench.lease("map", 9, at(12)).await), [old[7], new[0]]);
+    assert_eq!(bench.store.extend(vec![first[3].lease.clone()], at(500)).await.unwrap(), [Settled::Ok]);
+    let mut lapsed = Vec::new();
+    while let leased @ [_, ..] = &bench.lease("map", 300, at(71)).await[..] {
+        assert!(leased.iter().all(|leased| leased.lapses == 1));
+        lapsed.extend(ids(leased));
+    }
+    lapsed.sort_unstable();
+    let all: Vec<EventId> =
+        old.iter().enumerate().filter(|(place, _)| ![3, 7].contains(place)).map(|(_, &id)| id).collect();
+    assert_eq!(lapsed, all, "all leases that lapsed, and no other");
 }

@@ -77,6 +77,7 @@ async fn work(store: Arc<dyn Store>, entities: Entities) {
             bytes_max: usize::MAX,
             duration: Duration::from_mins(1),
             event: None,
+            holder: "test".into(),
         };
         let leased = store.lease(request, now()).await.unwrap();
         if leased.is_empty() {

@@ -14,6 +14,7 @@ use crate::store::books::{self, Counter};
 use crate::store::result::with_key;
 use crate::store::{Filter, Held, ListRequest, Record, Status, Work};
 use rusqlite::{Connection, OptionalExtension, params};
+use std::sync::Arc;
 use std::sync::LazyLock;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
@@ -168,7 +169,7 @@ fn record(
     }
     let mut work = Vec::new();
     let mut statement = connection.prepare_cached(
-        "SELECT sink, due, token, attempts, lapses, cause, mark, after FROM work WHERE event = ?1 ORDER BY sink",
+        "SELECT sink, due, token, attempts, lapses, cause, mark, after, holder FROM work WHERE event = ?1 ORDER BY sink",
     )?;
     let mut rows = statement.query([event.id.to_bytes()])?;
     while let Some(row) = rows.next()? {
@@ -192,6 +193,7 @@ fn record(
             attempts: task.attempts,
             lapses: task.lapses,
             cause: task.cause()?,
+            holder: row.get::<_, Option<String>>(8)?.map(Arc::from),
         });
     }
     let state = match event.standing.state {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The schema that this release writes.
-pub(super) const SCHEMA_VERSION: i64 = 3;
+pub(super) const SCHEMA_VERSION: i64 = 4;
 /// `geo1` in ASCII: marks the file as a store.
 const APPLICATION_ID: i64 = 0x6765_6F31;
 /// How long one process waits for another's transaction.
@@ -51,13 +51,14 @@ INSERT INTO meta VALUES ('token', 0);
 ";
 
 /// What makes each later schema of the one before, in any store. Rows that are there stay as they are.
-const UPGRADES: [&str; 2] = [RESULTS, HELD_WORK];
+const UPGRADES: [&str; 3] = [RESULTS, HELD_WORK, HOLDERS];
 
 /// Makes the first schema of this one again.
 #[cfg(test)]
 pub(crate) const BACK_TO_THE_FIRST: &str = "
 DROP INDEX follower; DROP INDEX turn; DROP INDEX line;
 ALTER TABLE work DROP COLUMN after; ALTER TABLE work DROP COLUMN entity; ALTER TABLE work DROP COLUMN rank;
+ALTER TABLE work DROP COLUMN holder;
 DROP TABLE run; DROP TABLE result; ALTER TABLE event DROP COLUMN result;
 PRAGMA user_version = 1;
 ";
@@ -78,6 +79,11 @@ CREATE INDEX follower ON work(event, after) WHERE after IS NOT NULL;
 CREATE UNIQUE INDEX turn ON work(sink, entity) WHERE entity IS NOT NULL AND due < 9223372036854775806;
 CREATE INDEX line ON work(sink, entity, rank, event)
   WHERE entity IS NOT NULL AND due = 9223372036854775806 AND after IS NULL;
+";
+
+/// Who holds a lease.
+const HOLDERS: &str = "
+ALTER TABLE work ADD COLUMN holder TEXT;
 ";
 
 /// What a connection is for.

@@ -10,6 +10,7 @@ use super::row::{self, DEAD, DONE, EventRow, LATEST, NEVER, OPEN, Standing, Task
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
 use crate::store::books::Tally;
+use crate::store::holder::kept;
 use crate::store::verdict::{cause_with, outcome_with};
 use crate::store::{End, Lease, LeaseRequest, Leased, RUNS, Settled, Settlement, company_max};
 use bytes::Bytes;
@@ -33,6 +34,7 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
     let mut leased: Vec<Leased> = Vec::new();
     let mut bytes = 0;
     let mut token = None;
+    let holder = kept(&request.holder);
     for Due { event: id, token: held, task } in candidates {
         let loaded = task.and_then(|task| load(group, id).map(|(event, payload)| (task, event, payload)));
         let (mut task, event, payload) = match loaded {
@@ -60,11 +62,11 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
         if task.lapses == lapses {
             let mut statement = group
                 .connection
-                .prepare_cached("UPDATE work SET due = ?3, token = ?4 WHERE event = ?1 AND sink = ?2")?;
-            statement.execute(params![id.to_bytes(), sink, until, token])?;
+                .prepare_cached("UPDATE work SET due = ?3, token = ?4, holder = ?5 WHERE event = ?1 AND sink = ?2")?;
+            statement.execute(params![id.to_bytes(), sink, until, token, holder])?;
         } else {
             task.lapses = lapses;
-            set_task(group, id, sink, until, Some(token), &task)?;
+            set_task(group, id, sink, until, Some((token, &holder)), &task)?;
         }
         leased.push(Leased {
             lease: Lease { event: id, sink: request.sink.clone(), token: token.cast_unsigned() },
@@ -214,14 +216,21 @@ fn held_task(group: &Group<'_>, lease: &Lease, sink: i64) -> Attempt<Option<Task
 }
 
 /// Writes work anew.
-fn set_task(group: &Group<'_>, event: EventId, sink: i64, due: i64, token: Option<i64>, task: &Task) -> Attempt<()> {
+fn set_task(
+    group: &Group<'_>,
+    event: EventId,
+    sink: i64,
+    due: i64,
+    lease: Option<(i64, &str)>,
+    task: &Task,
+) -> Attempt<()> {
     let mut statement = group.connection.prepare_cached(
-        "UPDATE work SET due = ?3, token = ?4, attempts = ?5, lapses = ?6, cause = ?7, mark = ?8 \
+        "UPDATE work SET due = ?3, token = ?4, attempts = ?5, lapses = ?6, cause = ?7, mark = ?8, holder = ?9 \
          WHERE event = ?1 AND sink = ?2",
     )?;
     let Task { attempts, lapses, cause } = task;
-    let mark = task.mark(event, sink);
-    statement.execute(params![event.to_bytes(), sink, due, token, attempts, lapses, cause, mark])?;
+    let (mark, (token, holder)) = (task.mark(event, sink), lease.unzip());
+    statement.execute(params![event.to_bytes(), sink, due, token, attempts, lapses, cause, mark, holder])?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! All keys are claimed first, sorted, in one statement; one that is taken makes us wait until its holder is committed,
 //! so that the next statement sees it. Claims that turn out to be a duplicate's are undone before the commit.
+//! Where no key was known for a while, all is sent at once in the hope that none is now; if one is, nothing of it happened.
 
 use super::counts::is_last_group;
 use super::line::{self, Entering};
@@ -31,6 +32,8 @@ pub(super) struct Group<'a> {
     pub(super) slot: i64,
     /// Whether to look first which of the events are recorded already.
     pub(super) careful: bool,
+    /// Whether to take it that no key is known.
+    pub(super) hopeful: bool,
 }
 
 /// Records a group and commits it. `repeated` means that an earlier attempt may have been committed.
@@ -40,7 +43,14 @@ pub(super) async fn accept<'a>(
     group: &Group<'a>,
     repeated: bool,
 ) -> Attempt<Plan<'a>> {
-    let (plan, turns) = match decide(shared, &session, group, repeated).await {
+    let decided = match hope(shared, &session, group, repeated).await {
+        Ok(None) => {
+            decide(shared, &session, group, repeated).await.map(|(plan, turns)| (plan, turns, Claims::default()))
+        }
+        Ok(Some((plan, claims))) => Ok((plan, Turns::new(), claims)),
+        Err(trouble) => Err(trouble),
+    };
+    let (plan, turns, claims) = match decided {
         Ok(decided) => decided,
         Err(trouble) => return session.end(Err(trouble)).await,
     };
@@ -49,6 +59,7 @@ pub(super) async fn accept<'a>(
     let last = async {
         tokio::try_join!(
             biased;
+            claims.insert(&session),
             rows.insert_events(&session),
             rows.insert_bodies(&session),
             rows.insert_work(&session),
@@ -58,6 +69,57 @@ pub(super) async fn accept<'a>(
     };
     session.end_with(last).await?;
     Ok(plan)
+}
+
+/// Keys and the new events that claim them.
+#[derive(Default)]
+struct Claims {
+    keys: Vec<Uuid>,
+    events: Vec<Uuid>,
+}
+
+impl Claims {
+    /// Those of a plan, sorted.
+    fn of(plan: &Plan<'_>) -> Claims {
+        let mut claims: Vec<(Uuid, Uuid)> =
+            plan.owners.iter().map(|(&key, &place)| (Uuid(key), plan.fresh[place].event.id.into())).collect();
+        claims.sort_unstable();
+        let (keys, events) = claims.into_iter().unzip();
+        Claims { keys, events }
+    }
+
+    /// Fails if one is taken.
+    async fn insert(&self, session: &Session) -> Attempt<()> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let text = "INSERT INTO claim (key, event) SELECT * FROM unnest($1::uuid[], $2::uuid[])";
+        let both: [Parameter<'_>; 2] = [(&self.keys, Type::UUID_ARRAY), (&self.events, Type::UUID_ARRAY)];
+        session.execute(text, &both).await.map(drop)
+    }
+}
+
+/// What is to become of a group if no key of it is known; `None` where that is not to be hoped for. An earlier attempt may have
+/// claimed its keys; and entities are held after claims, which are not sent yet.
+async fn hope<'a>(
+    shared: &Shared,
+    session: &Session,
+    group: &Group<'a>,
+    repeated: bool,
+) -> Attempt<Option<(Plan<'a>, Claims)>> {
+    if !group.hopeful || repeated || group.events.iter().any(|(event, _)| event.order.is_some()) {
+        return Ok(None);
+    }
+    let events: Vec<(&NewEvent, Timestamp)> =
+        group.events.iter().map(|&(event, given)| (event, shared.now(session, given))).collect();
+    let mut plan = plan(&events, &Known::default())?;
+    if !plan.missing.is_empty() {
+        return Ok(None);
+    }
+    plan.counts.add_uncounted(group.uncounted);
+    count_unasked(session, &group.uncounted.repeated).await?;
+    let claims = Claims::of(&plan);
+    Ok(Some((plan, claims)))
 }
 
 /// Claims keys and decides, who has its turn too; all that is left are rows to be written.
@@ -168,7 +230,7 @@ async fn load(session: &Session, known: &mut Known, ids: BTreeSet<EventId>) -> A
         return Ok(());
     }
     let text =
-        "SELECT event, bool_or(token IS NOT NULL), bool_or(due = $2) FROM work WHERE event = ANY($1) GROUP BY event";
+        "SELECT event, bool_or(lease IS NOT NULL), bool_or(due = $2) FROM work WHERE event = ANY($1) GROUP BY event";
     for row in session.query(text, &[(&unsettled, Type::UUID_ARRAY), (&NEVER, Type::INT8)]).await? {
         if let Some(holder) = known.holders.get_mut(&get::<Uuid>(&row, 0)?.id()) {
             (holder.leased, holder.revivable) = (get(&row, 1)?, get(&row, 2)?);

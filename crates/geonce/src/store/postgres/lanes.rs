@@ -3,6 +3,7 @@
 //! Nobody is answered before the commit. Counts of what is not recorded go along; if there is nothing else, by themselves.
 
 use super::accept::{Group, accept};
+use super::plan::Plan;
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -10,6 +11,8 @@ use crate::event::random;
 use crate::postgres::Trouble;
 use crate::store::books::Uncounted;
 use crate::store::{Counted, NewEvent, Verdict};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +27,10 @@ const WAITING_MAX: usize = 4_096;
 const GROUP_EVENTS_MAX: usize = 2_048;
 /// or so many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
+
+/// After so many groups without a known key the next is hoped to have none either. Where one in ten has, hope is in vain
+/// about every tenth time it is tried, and costs less than it saves.
+const HOPEFUL_AFTER: u32 = if cfg!(test) { 1 } else { 16 };
 
 /// Counts that are not written yet.
 #[derive(Default)]
@@ -191,24 +198,49 @@ fn answer(group: Vec<Request>, verdicts: Vec<Verdict>) {
     }
 }
 
+/// Records a group. What that takes is large, so it lies elsewhere.
+fn attempt<'s, 'a: 's>(
+    shared: &'s Shared,
+    group: &'s Group<'a>,
+) -> Pin<Box<dyn Future<Output = Attempt<Plan<'a>>> + Send + 's>> {
+    Box::pin(async move {
+        transaction!(ending: shared.pool, tries, session => accept(shared, session, group, tries.may_have_happened()))
+    })
+}
+
 async fn record(shared: &Shared, group: &[Request], uncounted: &Uncounted) -> Attempt<Vec<Verdict>> {
     let events = group.iter().flat_map(|request| request.batch.iter().map(|event| (event, request.now))).collect();
     let slot = shared.slots.take();
     // Half of the random bits are more than enough to tell a slot's groups apart.
     let number = i64::try_from(random() >> 65).unwrap_or(0);
-    let mut group = Group { events, uncounted, number, slot: slot.number, careful: false };
+    let mut group = Group {
+        events,
+        uncounted,
+        number,
+        slot: slot.number,
+        careful: false,
+        hopeful: shared.unknown.load(Ordering::Relaxed) >= HOPEFUL_AFTER,
+    };
     if group.events.is_empty() && uncounted.is_empty() {
         return Ok(Vec::new());
     }
-    let mut recorded =
-        transaction!(ending: shared.pool, tries, session => accept(shared, session, &group, tries.may_have_happened()));
-    if matches!(&recorded, Err(trouble) if trouble.state() == Some(&SqlState::UNIQUE_VIOLATION)) {
+    let mut recorded = attempt(shared, &group).await;
+    let is_taken = |recorded: &Attempt<_>| matches!(recorded, Err(trouble) if trouble.state() == Some(&SqlState::UNIQUE_VIOLATION));
+    if group.hopeful && is_taken(&recorded) {
+        shared.unknown.store(0, Ordering::Relaxed);
+        group.hopeful = false;
+        recorded = attempt(shared, &group).await;
+    }
+    if is_taken(&recorded) {
         // An event whose key is free, but which is recorded: it once contradicted another that is gone since. Too rare
         // for looking every time.
         group.careful = true;
-        recorded = transaction!(ending: shared.pool, tries, session => accept(shared, session, &group, tries.may_have_happened()));
+        recorded = attempt(shared, &group).await;
     }
     let plan = recorded?;
+    // Lanes may count one group less or more; nothing depends on it.
+    let unknown = if plan.repeats.is_empty() { shared.unknown.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+    shared.unknown.store(unknown, Ordering::Relaxed);
     if plan.makes_work() {
         shared.wake();
     }

@@ -84,7 +84,7 @@ async fn turns(session: &Session, entering: &[Entering]) -> Attempt<BTreeMap<Lin
     let lines: HashSet<&Line> = entering.iter().map(|one| &one.line).collect();
     let (sinks, entities): (Vec<&str>, Vec<Uuid>) = lines.iter().map(|(sink, entity)| (sink.as_str(), *entity)).unzip();
     let text = format!(
-        "SELECT w.sink, w.entity, w.event, w.rank, w.token IS NULL AND w.cause IS NULL \
+        "SELECT w.sink, w.entity, w.event, w.rank, w.lease IS NULL AND w.cause IS NULL \
          FROM unnest($1::text[], $2::uuid[]) AS t(s, e) JOIN work w ON w.sink = t.s AND w.entity = t.e \
          WHERE w.entity IS NOT NULL AND w.due < {HELD}"
     );
@@ -122,7 +122,7 @@ async fn give_way(session: &Session, work: &[(Uuid, &str)]) -> Attempt<HashSet<(
     let text = format!(
         "SELECT w.event, w.sink FROM unnest($1::uuid[], $2::text[]) AS t(e, s) \
          JOIN work w ON w.event = t.e AND w.sink = t.s \
-         WHERE w.token IS NULL AND w.cause IS NULL AND w.due < {HELD} FOR UPDATE OF w SKIP LOCKED"
+         WHERE w.lease IS NULL AND w.cause IS NULL AND w.due < {HELD} FOR UPDATE OF w SKIP LOCKED"
     );
     let rows = session.query(&text, &[(&events, Type::UUID_ARRAY), (&sinks, Type::TEXT_ARRAY)]).await?;
     let free = rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Attempt<HashSet<_>>>()?;

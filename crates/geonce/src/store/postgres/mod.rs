@@ -25,6 +25,7 @@ pub use self::joint::Joint;
 
 use self::counts::Slots;
 use self::lanes::{Lanes, Waiting};
+use self::lease::Heads;
 use self::select::{Cursors, Fate};
 use super::{
     Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
@@ -35,7 +36,7 @@ use crate::error::{Error, Kind, Result};
 use crate::postgres::{Address, Pool, Session, Trouble};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
@@ -139,7 +140,10 @@ struct Shared {
     others: Notify,
     /// Whether a settlement released held work that nobody was woken for yet.
     released: AtomicBool,
+    /// Groups since one had a key that was known.
+    unknown: AtomicU32,
     cursors: Cursors,
+    heads: Heads,
 }
 
 impl Shared {
@@ -235,7 +239,9 @@ impl Postgres {
             changed: Notify::new(),
             others: Notify::new(),
             released: AtomicBool::new(false),
+            unknown: AtomicU32::new(0),
             cursors: Cursors::default(),
+            heads: Heads::default(),
         });
         let (mut wakers, lanes) = (vec![handle.spawn(wake::tell_others(Arc::clone(&shared)))], Lanes::new());
         if access != Access::Tool {

@@ -12,6 +12,7 @@ use crate::store::encoding::{DEAD, DONE, HELD, NEVER, OPEN};
 use crate::store::{Held, ListRequest, Record, Status, Work, books};
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::sync::Arc;
 use tokio_postgres::types::Type;
 
 /// The most events of one page, whatever is asked for.
@@ -47,11 +48,13 @@ async fn read_page(
 
 /// The work that is left for events.
 pub(super) async fn work(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Vec<Work>>> {
-    let text = "SELECT event, sink, due, token, attempts, lapses, cause, after FROM work WHERE event = ANY($1) ORDER BY event, sink";
+    let text = "SELECT event, sink, due, until, attempts, lapses, cause, after, holder FROM work WHERE event = ANY($1) \
+                ORDER BY event, sink";
     let mut found: HashMap<Uuid, Vec<Work>> = HashMap::new();
     for row in session.query(text, &[(&ids, Type::UUID_ARRAY)]).await? {
         let due: i64 = get(&row, 2)?;
-        let state = match (due, get::<Option<i64>>(&row, 3)?) {
+        let until: Option<i64> = get(&row, 3)?;
+        let state = match (due, until) {
             (NEVER, _) => State::Dead,
             (_, Some(_)) => State::Leased,
             (_, None) => State::Ready,
@@ -60,7 +63,7 @@ pub(super) async fn work(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uui
         found.entry(get(&row, 0)?).or_default().push(Work {
             sink: get::<String>(&row, 1)?.into(),
             state,
-            due: if due >= HELD { Timestamp::MAX } else { Timestamp::from_millis(due) },
+            due: if due >= HELD { Timestamp::MAX } else { Timestamp::from_millis(until.unwrap_or(due)) },
             held: match (due, get::<Option<String>>(&row, 7)?) {
                 (HELD, Some(after)) => Some(Held::Sink(after.into())),
                 (HELD, None) => Some(Held::Entity),
@@ -69,6 +72,7 @@ pub(super) async fn work(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uui
             attempts: count(get(&row, 4)?)?,
             lapses: count(get(&row, 5)?)?,
             cause: read_cause(get(&row, 6)?)?,
+            holder: get::<Option<String>>(&row, 8)?.map(Arc::from),
         });
     }
     Ok(found)
@@ -103,14 +107,33 @@ fn record(event: EventRow, work: Vec<Work>, payload: Option<Bytes>) -> Record {
     }
 }
 
+/// Leases of one queue whose ends are looked at: the first ones are the likeliest to have lapsed, and workers look again soon.
+const ENDS_MAX: i64 = 1_000;
+
 /// When work for a sink is next due, by the gateway's clock.
 pub(super) async fn next_due(shared: &Shared, sink: &str) -> Attempt<Option<Timestamp>> {
-    let text = "SELECT due FROM work WHERE sink = $1 AND due < $2 ORDER BY due LIMIT 1";
-    let both: [Parameter<'_>; 2] = [(&sink, Type::TEXT), (&HELD, Type::INT8)];
-    let rows = reading!(shared.pool, session => session.query(text, &both))?;
-    let due: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?;
+    let text = "SELECT least((SELECT due FROM work WHERE sink = $1 AND due < $2 AND (due, event) > ($3, $4) \
+                  AND lease IS NULL ORDER BY due, event LIMIT 1), \
+                (SELECT min(until) FROM (SELECT until FROM work WHERE sink = $1 AND due < $2 \
+                  ORDER BY due, event LIMIT $5) AS ends))";
+    let due: Option<i64> = reading!(shared.pool, session => async {
+        let (due, event) = shared.heads.from(sink, session.began);
+        let parameters: [Parameter<'_>; 5] = [
+            (&sink, Type::TEXT), (&HELD, Type::INT8), (&due, Type::INT8), (&event, Type::UUID), (&ENDS_MAX, Type::INT8),
+        ];
+        session.query(text, &parameters).await?.first().map_or(Ok(None), |row| get(row, 0))
+    })?;
     Ok(due.map(|due| shared.by_gateway(Timestamp::from_millis(due))))
 }
+
+/// Work of one sink among which leased work is counted: it is at the beginning of the queue.
+const COUNTED_MAX: i64 = 20_000;
+
+/// How many events are leased. No index knows that, or every lease would have to change it.
+const LEASED: &str = "WITH RECURSIVE sinks AS ((SELECT sink FROM work ORDER BY sink LIMIT 1) UNION ALL \
+      SELECT (SELECT w.sink FROM work w WHERE w.sink > s.sink ORDER BY w.sink LIMIT 1) FROM sinks s WHERE s.sink IS NOT NULL) \
+    SELECT count(DISTINCT q.event) FROM sinks s CROSS JOIN LATERAL (SELECT w.event, w.lease FROM work w \
+      WHERE w.sink = s.sink AND w.due < $1 ORDER BY w.due, w.event LIMIT $2) q WHERE q.lease IS NOT NULL";
 
 /// The books and the state of the store.
 pub(super) async fn status(shared: &Shared) -> Attempt<Status> {
@@ -120,8 +143,7 @@ pub(super) async fn status(shared: &Shared) -> Attempt<Status> {
 }
 
 async fn read_status(session: &Session) -> Attempt<Status> {
-    let text = "SELECT count(DISTINCT event) FROM work WHERE token IS NOT NULL";
-    let rows = session.query(text, &[]).await?;
+    let rows = session.query(LEASED, &[(&HELD, Type::INT8), (&COUNTED_MAX, Type::INT8)]).await?;
     let leased: i64 = rows.first().map(|row| get(row, 0)).transpose()?.unwrap_or(0);
     let counters = counters(session).await?;
     let mut status = books::status(counters, u64::try_from(leased).unwrap_or(0)).map_err(damaged)?;

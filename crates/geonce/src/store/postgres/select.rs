@@ -3,7 +3,7 @@
 use super::counts::Counts;
 use super::line;
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
-use super::schema::{PARTS_EVERY, first, look_after_parts};
+use super::schema::{PARTS_EVERY, PARTS_KEPT, first, look_after_parts};
 use super::work::{Revived, revive};
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
@@ -11,7 +11,7 @@ use crate::event::State;
 use crate::postgres::{Parameter, Session};
 use crate::store::books::Tally;
 use crate::store::encoding::{DEAD, DONE, OPEN, number, outcome_number};
-use crate::store::{Filter, Swept};
+use crate::store::{Filter, Options, Swept};
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::types::{ToSql, Type};
 
@@ -71,7 +71,7 @@ impl Conditions {
             }
             conditions.and(&format!("e.{column} = $"), text.clone(), Type::TEXT);
         }
-        let leased = "EXISTS (SELECT 1 FROM work w WHERE w.event = e.id AND w.token IS NOT NULL)";
+        let leased = "EXISTS (SELECT 1 FROM work w WHERE w.event = e.id AND w.lease IS NOT NULL)";
         match state {
             Some(State::Ready) => conditions.and_plain(&format!("e.state = {OPEN} AND NOT {leased}")),
             Some(State::Leased) => conditions.and_plain(&format!("e.state = {OPEN} AND {leased}")),
@@ -244,7 +244,10 @@ pub(super) async fn sweep(shared: &Shared, limit: usize, now: Timestamp) -> Atte
     let server = transaction!(shared.pool, tries, session => async { Ok(shared.now(&session, now)) })?;
     if server.since(shared.cursors.get().parts) >= PARTS_EVERY {
         shared.cursors.change(|places| places.parts = server);
-        let oldest = server.minus(shared.options.window.max(shared.options.dead_retention));
+        // Where payloads go with the end of their event, a part may be empty long before.
+        let Options { window, dead_retention, keep_payload, .. } = shared.options;
+        let oldest = if keep_payload { window.max(dead_retention) } else { PARTS_KEPT };
+        let oldest = server.minus(oldest);
         look_after_parts(&shared.pool, &shared.schema, server, oldest).await?;
     }
     Ok(swept)

@@ -10,7 +10,8 @@ pub(crate) use self::twin::answer_alike;
 use super::{Postgres, Time};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::Kind;
-use crate::store::conformance::{self, Bench};
+use crate::event::State;
+use crate::store::conformance::{self, Bench, at};
 use crate::store::{Access, Options, Store};
 use geonce_services::{Pgbouncer, Postgres as Server};
 use std::sync::Arc;
@@ -75,7 +76,7 @@ async fn many_gateways_may_make_the_tables_at_once() {
         opening.spawn_blocking(move || gateway(&url));
     }
     let stores = opening.join_all().await;
-    assert_eq!(server.sql(name(&url), "SELECT value FROM geonce.meta WHERE name = 'schema_version'"), "3");
+    assert_eq!(server.sql(name(&url), "SELECT value FROM geonce.meta WHERE name = 'schema_version'"), "4");
     let ids = bench(&stores[0]).fill(&["a"], now()).await;
     for store in &stores {
         assert_eq!(bench(store).record(ids[0]).await.id, ids[0]);
@@ -93,6 +94,7 @@ async fn tables_of_the_release_before_are_brought_up_to_date() {
     let back = "ALTER TABLE geonce.event DROP COLUMN result; \
                 ALTER TABLE geonce.work DROP COLUMN after, DROP COLUMN entity, DROP COLUMN rank; \
                 UPDATE geonce.meta SET value = '1' WHERE name = 'schema_version'";
+    server.sql(name(&url), BACK_TO_THE_THIRD);
     server.sql(name(&url), back);
     let tool = crate::store::open(&url, &Options::default(), Access::Tool, "".as_ref()).err().unwrap();
     assert_eq!(tool.kind(), Kind::Incompatible);
@@ -108,6 +110,36 @@ async fn tables_of_the_release_before_are_brought_up_to_date() {
     }
     // The gateway that was there all the time goes on.
     bench(&store).settle_all("map", conformance::APPLIED, now()).await;
+    no_problems(&store).await;
+}
+
+/// Makes tables in which a lease moves `due` to its end.
+const BACK_TO_THE_THIRD: &str = "UPDATE geonce.work SET due = until WHERE lease IS NOT NULL; \
+    ALTER TABLE geonce.work DROP COLUMN until, DROP COLUMN holder; \
+    ALTER TABLE geonce.work RENAME COLUMN lease TO token; \
+    CREATE INDEX work_leased ON geonce.work (event) WHERE token IS NOT NULL; \
+    UPDATE geonce.meta SET value = '3' WHERE name = 'schema_version'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_of_the_release_before_are_kept_and_its_gateways_take_none() {
+    let server = Server::shared();
+    let url = server.database();
+    let options = Options::default();
+    let store = given(&url, &options);
+    let ids = bench(&store).fill(&["a", "b"], at(1)).await;
+    let held = bench(&store).lease("map", 1, at(2)).await.remove(0);
+    store.close().await.unwrap();
+    server.sql(name(&url), BACK_TO_THE_THIRD);
+    let store = given(&url, &options);
+    let work = bench(&store).record(ids[0]).await.work.remove(0);
+    assert_eq!((work.state, work.due, work.holder), (State::Leased, at(62), None));
+    assert_eq!(store.status().await.unwrap().states[&State::Leased], 1);
+    let others = bench(&store).lease("map", 9, at(3)).await;
+    assert_eq!(others.iter().map(|leased| leased.lease.event).collect::<Vec<_>>(), ids[1..], "the other is leased");
+    let known = "SELECT count(*) FROM information_schema.columns \
+                 WHERE table_schema = 'geonce' AND table_name = 'work' AND column_name = 'token'";
+    assert_eq!(server.sql(name(&url), known), "0", "an earlier gateway would lease what is leased");
+    assert_eq!(bench(&store).settle(&held.lease, conformance::APPLIED, at(4)).await, crate::store::Settled::Ok);
     no_problems(&store).await;
 }
 
@@ -173,4 +205,22 @@ async fn a_store_may_be_opened_used_and_dropped_anywhere() {
     let ids = other.join().unwrap();
     assert_eq!(bench(&store).record(ids[0]).await.id, ids[0]);
     drop(store);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_changes_no_index() {
+    let server = Server::shared();
+    let url = server.database();
+    let store = gateway(&url);
+    let entries = "SELECT string_agg(indexdef, ';') FROM pg_indexes WHERE schemaname = 'geonce' AND tablename = 'work'";
+    let indexes = server.sql(name(&url), entries);
+    assert!(indexes.contains("work_queue"), "{indexes}");
+    for column in ["lease", "until", "holder", "lapses"] {
+        assert!(!indexes.contains(column), "{column} in {indexes}");
+    }
+    bench(&store).fill(&["a"], now()).await;
+    let due = "SELECT due FROM geonce.work";
+    let before = server.sql(name(&url), due);
+    assert_eq!(bench(&store).lease("map", 1, now()).await.len(), 1);
+    assert_eq!(server.sql(name(&url), due), before, "it keeps its place in the queue");
 }

@@ -21,6 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio_postgres::types::Type;
 
+/// What is set where nobody holds work any more.
+const FREE: &str = "lease = NULL, until = NULL, holder = NULL";
+
 /// Takes work out of the queue whose record or payload is not there, visibly: one such must not stop the queue.
 pub(super) async fn bury(
     shared: &Shared,
@@ -33,10 +36,10 @@ pub(super) async fn bury(
     let what = format!("the record or the payload of {} is not there", id.id());
     tracing::error!("{what}");
     let cause = Cause::new(Class::Internal, "damaged", what);
-    let text = "UPDATE work SET due = $3, token = NULL, cause = $4 WHERE event = $1 AND sink = $2 RETURNING entity";
+    let text = format!("UPDATE work SET due = $3, {FREE}, cause = $4 WHERE event = $1 AND sink = $2 RETURNING entity");
     let parameters: [Parameter<'_>; 4] =
         [(&id, Type::UUID), (&sink, Type::TEXT), (&NEVER, Type::INT8), (&write_cause(&cause), Type::TEXT)];
-    let rows = session.query(text, &parameters).await?;
+    let rows = session.query(&text, &parameters).await?;
     let events = lock(session, &[id]).await?;
     let mut ended = Ended { sinks: BTreeMap::from([(id, Served::default())]), ..Ended::default() };
     for row in rows {
@@ -172,7 +175,7 @@ fn held_by(lease: &Lease) -> Held {
 async fn believe(session: &Session, settlements: &[Settlement], settled: &mut [Settled]) -> Attempt<()> {
     let lost = settlements.iter().zip(settled.iter()).filter(|(_, settled)| **settled == Settled::LeaseLost);
     let ids: Vec<Uuid> = lost.map(|(settlement, _)| settlement.lease.event.into()).collect();
-    let text = "SELECT event, sink FROM work WHERE event = ANY($1) AND token IS NOT NULL";
+    let text = "SELECT event, sink FROM work WHERE event = ANY($1) AND lease IS NOT NULL";
     let rows = session.query(text, &[(&ids, Type::UUID_ARRAY)]).await?;
     let held: HashSet<(Uuid, String)> =
         rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Attempt<_>>()?;
@@ -263,29 +266,33 @@ impl<'s> Ends<'s> {
 
     async fn done(&self, session: &Session) -> Attempt<(Vec<Held>, Vec<Line>)> {
         let text = "DELETE FROM work w USING unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, n) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
+                    WHERE w.event = t.e AND w.sink = t.s AND w.lease = t.n RETURNING w.event, w.sink, t.n, w.entity";
         self.done.run(session, text, Vec::new()).await
     }
 
     async fn retry(&self, session: &Session) -> Attempt<(Vec<Held>, Vec<Line>)> {
-        let text = "UPDATE work w SET due = t.d, token = NULL, attempts = w.attempts + t.c, cause = t.m \
-                    FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[]) \
-                    AS t(e, s, n, d, c, m) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
+        let text = format!(
+            "UPDATE work w SET due = t.d, {FREE}, attempts = w.attempts + t.c, cause = t.m \
+             FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[], $6::text[]) \
+             AS t(e, s, n, d, c, m) \
+             WHERE w.event = t.e AND w.sink = t.s AND w.lease = t.n RETURNING w.event, w.sink, t.n, w.entity"
+        );
         let more: Vec<Parameter<'_>> = vec![
             (&self.due, Type::INT8_ARRAY),
             (&self.counts, Type::INT4_ARRAY),
             (&self.retry_causes, Type::TEXT_ARRAY),
         ];
-        self.retry.run(session, text, more).await
+        self.retry.run(session, &text, more).await
     }
 
     async fn dead(&self, session: &Session) -> Attempt<(Vec<Held>, Vec<Line>)> {
-        let text = "UPDATE work w SET due = $4, token = NULL, cause = t.m \
-                    FROM unnest($1::uuid[], $2::text[], $3::bigint[], $5::text[]) AS t(e, s, n, m) \
-                    WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
+        let text = format!(
+            "UPDATE work w SET due = $4, {FREE}, cause = t.m \
+             FROM unnest($1::uuid[], $2::text[], $3::bigint[], $5::text[]) AS t(e, s, n, m) \
+             WHERE w.event = t.e AND w.sink = t.s AND w.lease = t.n RETURNING w.event, w.sink, t.n, w.entity"
+        );
         let more: Vec<Parameter<'_>> = vec![(&NEVER, Type::INT8), (&self.dead_causes, Type::TEXT_ARRAY)];
-        self.dead.run(session, text, more).await
+        self.dead.run(session, &text, more).await
     }
 }
 
@@ -508,8 +515,8 @@ pub(super) async fn extend(shared: &Shared, leases: &[Lease], until: Timestamp) 
         columns.add(lease);
     }
     let until = shared.by_server(until).millis().min(LATEST);
-    let text = "UPDATE work w SET due = $4 FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, n) \
-                WHERE w.event = t.e AND w.sink = t.s AND w.token = t.n RETURNING w.event, w.sink, t.n, w.entity";
+    let text = "UPDATE work w SET until = $4 FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS t(e, s, n) \
+                WHERE w.event = t.e AND w.sink = t.s AND w.lease = t.n RETURNING w.event, w.sink, t.n, w.entity";
     let extended = transaction!(shared.pool, tries, session => async {
         // Leases are extended in the order of their events, so that nobody waits in a circle.
         lock(&session, &columns.events).await?;
@@ -532,7 +539,7 @@ pub(super) struct Revived {
 /// lines what belongs there.
 pub(super) async fn revive(session: &Session, ids: &[Uuid], now: Timestamp) -> Attempt<Revived> {
     let text = format!(
-        "UPDATE work SET due = CASE WHEN entity IS NULL THEN $2 ELSE {HELD} END, token = NULL, attempts = 0, lapses = 0 \
+        "UPDATE work SET due = CASE WHEN entity IS NULL THEN $2 ELSE {HELD} END, {FREE}, attempts = 0, lapses = 0 \
          WHERE event = ANY($1) AND due = $3 RETURNING event, sink, entity, rank, cause IS NULL"
     );
     let parameters: [Parameter<'_>; 3] = [(&ids, Type::UUID_ARRAY), (&now.millis(), Type::INT8), (&NEVER, Type::INT8)];

@@ -130,24 +130,28 @@ pub(super) fn read_row(value: Value) -> Attempt<(EventId, Attempt<Option<Row>>)>
 
 fn read_record(id: EventId, flat: Vec<Vec<u8>>, due: &[String], around: Vec<Value>) -> Attempt<Row> {
     let mut fields = Fields::new();
-    let (mut work, mut after) = (Vec::new(), HashMap::new());
+    let (mut work, mut after, mut holders) = (Vec::new(), HashMap::new(), HashMap::new());
     let mut times = due.iter();
     let mut flat = flat.into_iter();
     while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
-        match name.strip_prefix(b"work:") {
-            Some(sink) => {
-                let due = times.next().map_or("", String::as_str);
-                work.push(read_work(&text(id, "sink", sink.to_vec())?, &text(id, "work", value)?, due)?);
-            }
-            None => match name.strip_prefix(b"after:") {
-                Some(sink) => drop(after.insert(text(id, "sink", sink.to_vec())?, text(id, "sink", value)?)),
-                None => drop(fields.insert(name, value)),
-            },
+        let of = |prefix: &[u8]| name.strip_prefix(prefix).map(|sink| text(id, "sink", sink.to_vec())).transpose();
+        if let Some(sink) = of(b"work:")? {
+            let due = times.next().map_or("", String::as_str);
+            work.push(read_work(&sink, &text(id, "work", value)?, due)?);
+        } else if let Some(sink) = of(b"after:")? {
+            after.insert(sink, text(id, "sink", value)?);
+        } else if let Some(sink) = of(b"holder:")? {
+            holders.insert(sink, text(id, "holder", value)?);
+        } else {
+            fields.insert(name, value);
         }
     }
     for work in &mut work {
         if let (Some(held), Some(after)) = (&mut work.held, after.get(&*work.sink)) {
             *held = Held::Sink(after.as_str().into());
+        }
+        if work.state == State::Leased {
+            work.holder = holders.get(&*work.sink).map(|holder| holder.as_str().into());
         }
     }
     work.sort_by(|a: &Work, b: &Work| a.sink.cmp(&b.sink));
@@ -228,6 +232,7 @@ fn read_work(sink: &str, text: &str, due: &str) -> Attempt<Work> {
         attempts: read_number(attempts, "attempts")?,
         lapses: read_number(lapses, "lapses")?,
         cause,
+        holder: None,
     })
 }
 

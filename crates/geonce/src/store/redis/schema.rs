@@ -1,7 +1,7 @@
 //! The store's keys, which store it is, and whether the server can keep what it is given.
 //!
 //! Every key begins with the prefix in braces, so that all of a store is in one slot of a Cluster and a script sees all
-//! of it. Keys: `meta` (schema, store id, last token), `event:ID` (record and work by sink), `body:ID` (payload), `key:KEY`
+//! of it. Keys: `meta` (schema, store id, last token), `event:ID` (record; work by sink, and who holds it), `body:ID` (payload), `key:KEY`
 //! (16 bytes; the event that claimed it), `due:SINK` (events by when they may be leased, or their lease lapses), `leased`
 //! (events with a lease), `turn:SINK` (entity to the event that has its turn), `line:SINK:ENTITY` (events that are held for
 //! others of their entity, by rank and id), `all`, `open`, `dead` (in order of ids), `done`, `died` (in order of time),

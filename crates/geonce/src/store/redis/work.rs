@@ -7,6 +7,7 @@ use super::row::{
 };
 use crate::clock::Timestamp;
 use crate::redis::Attempt;
+use crate::store::holder::kept;
 use crate::store::{End, Lease, LeaseRequest, Leased, RUNS, ResultText, Settled, Settlement, company_max};
 use bytes::Bytes;
 use redis::{Cmd, Value};
@@ -32,7 +33,7 @@ pub(super) async fn lease(shared: &Shared, request: &LeaseRequest, now: Timestam
     let fill = |command: &mut Cmd| {
         command.arg(&*request.sink).arg(events_max).arg(request.bytes_max.min(LEASE_BYTES_MAX)).arg(duration);
         command.arg(company_max(1)).arg(u8::from(shared.options.keep_payload));
-        command.arg(request.event.map(id_text).unwrap_or_default());
+        command.arg(request.event.map(id_text).unwrap_or_default()).arg(kept(&request.holder));
     };
     let answer: Vec<Value> = redis::from_redis_value(shared.caller.run(&LEASE, now, &fill).await?)?;
     let mut answer = answer.into_iter();

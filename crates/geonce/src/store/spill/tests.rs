@@ -166,7 +166,14 @@ async fn what_comes_while_the_store_is_down_reaches_it_later_once() {
 
 fn lease() -> LeaseRequest {
     let duration = std::time::Duration::from_mins(1);
-    LeaseRequest { sink: "map".into(), events_max: 10, bytes_max: usize::MAX, duration, event: None }
+    LeaseRequest {
+        sink: "map".into(),
+        events_max: 10,
+        bytes_max: usize::MAX,
+        duration,
+        event: None,
+        holder: "test".into(),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

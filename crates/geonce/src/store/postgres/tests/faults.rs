@@ -93,7 +93,14 @@ async fn commits_whose_answer_is_lost_take_effect_once() {
 
 fn request() -> crate::store::LeaseRequest {
     let duration = std::time::Duration::from_mins(10);
-    crate::store::LeaseRequest { sink: "map".into(), events_max: 4, bytes_max: usize::MAX, duration, event: None }
+    crate::store::LeaseRequest {
+        sink: "map".into(),
+        events_max: 4,
+        bytes_max: usize::MAX,
+        duration,
+        event: None,
+        holder: "test".into(),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

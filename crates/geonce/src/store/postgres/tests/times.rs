@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::event::{Class, State};
 use crate::postgres::{Address, Pool};
 use crate::store::conformance::{APPLIED, cause};
-use crate::store::{End, Options, Settled};
+use crate::store::{End, Options, Settled, Verdict};
 use geonce_services::Postgres as Server;
 use std::time::Duration;
 
@@ -89,5 +89,26 @@ async fn payloads_of_a_day_lie_together_until_the_last_is_gone() {
     let kept = days(&pool, "geonce").await.unwrap();
     assert!(!kept.contains(&today), "{kept:?}");
     assert_eq!(count("claim".to_owned()), "0");
+    no_problems(&store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_window_is_a_history_without_payloads() {
+    let server = Server::shared();
+    let url = server.database();
+    let days_long = |days: u64| Duration::from_hours(24 * days);
+    let store = given(&url, &Options { window: days_long(365), keep_payload: false, ..Options::default() });
+    let pool = Pool::new(&Address::parse(&url).unwrap(), 1).unwrap().within("geonce");
+    let (bench, began) = (bench(&store), now());
+    let id = bench.fill(&["a"], began).await[0];
+    bench.settle_all("map", APPLIED, began).await;
+    let later = began.plus(days_long(200));
+    assert_eq!(bench.sweep(100, later).await.forgotten, 0);
+    assert_eq!(bench.record(id).await.state, State::Done);
+    assert!(!days(&pool, "geonce").await.unwrap().contains(&day(began)), "its payload is gone, and the part with it");
+    let again = bench.event("a", later);
+    let verdict = bench.accept_one(again, later).await;
+    assert!(matches!(verdict, Verdict::Duplicate { of, .. } if of == id), "{verdict:?}");
+    assert_eq!(bench.sweep(100, began.plus(days_long(366))).await.forgotten, 1);
     no_problems(&store).await;
 }

@@ -164,6 +164,7 @@ impl Twins {
             bytes_max: usize::try_from(10 + self.chance.below(100)).unwrap(),
             duration: Duration::from_secs(30),
             event: None,
+            holder: "test".into(),
         };
         let [one, two] = &self.stores;
         let ones = one.lease(request.clone(), at(self.seconds)).await.unwrap();

@@ -1,6 +1,6 @@
 -- Hands out work that is due, oldest first.
 -- ARGV: sink, events, bytes, milliseconds, how many events may be leased together that have lapsed once, whether payloads
--- of done events are kept, the one event that is wanted or ''. Answers events that could not be handed out, then ten values for each lease.
+-- of done events are kept, the one event that is wanted or '', who asks. Answers events that could not be handed out, then ten values for each lease.
 
 local known = begin('makes room')
 local sink, limit, bytes_max, duration = ARGV[FIRST], tonumber(ARGV[FIRST + 1]), tonumber(ARGV[FIRST + 2]), tonumber(ARGV[FIRST + 3])
@@ -86,7 +86,7 @@ local function lease(id)
     damaged('the payload of evt_' .. id .. ' is gone')
   end
   work.state, work.token, work.lapses = 'l', next_token(), lapses
-  write_work(id, sink, work)
+  write_work(id, sink, work, ARGV[FIRST + 7])
   later('ZADD', ':due:' .. sink, int(now + duration), id)
   if not lapsed then
     later('SADD', ':leased', id)

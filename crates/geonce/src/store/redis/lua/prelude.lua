@@ -147,9 +147,14 @@ local function read_work(text)
   return { state = state, token = token, attempts = tonumber(attempts), lapses = tonumber(lapses), cause = cause }
 end
 
-local function write_work(id, sink, work)
+-- With the name of who holds it, where it was just leased; otherwise that does not count.
+local function write_work(id, sink, work, holder)
   local text = work.state .. ' ' .. work.token .. ' ' .. int(work.attempts) .. ' ' .. int(work.lapses) .. ' ' .. work.cause
-  redis.call('HSET', P .. ':event:' .. id, 'work:' .. sink, text)
+  if holder then
+    redis.call('HSET', P .. ':event:' .. id, 'work:' .. sink, text, 'holder:' .. sink, holder)
+  else
+    redis.call('HSET', P .. ':event:' .. id, 'work:' .. sink, text)
+  end
 end
 
 -- The record of an event, checked; nil if there is none.
@@ -366,7 +371,7 @@ local function follow(event, served, outcome, writes, released)
     if outcome ~= 'applied' then
       event.work[sink] = nil
       writes[#writes + 1] = function()
-        redis.call('HDEL', record, 'work:' .. sink, 'after:' .. sink)
+        redis.call('HDEL', record, 'work:' .. sink, 'after:' .. sink, 'holder:' .. sink)
       end
       follow(event, sink, outcome, writes, released)
     elseif work then

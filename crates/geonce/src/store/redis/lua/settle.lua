@@ -38,7 +38,7 @@ local function settle(place)
     event.work[sink] = nil
     follow(event, sink, ARGV[place + 4], writes, released)
     write = resolve(event, ARGV[place + 4], keep_payload, ARGV[place + 6])
-    redis.call('HDEL', P .. ':event:' .. id, 'work:' .. sink)
+    redis.call('HDEL', P .. ':event:' .. id, 'work:' .. sink, 'holder:' .. sink)
   else
     work.state, work.cause = 'd', ARGV[place + 6]
     write = resolve(event, nil, keep_payload)

@@ -84,6 +84,7 @@ pub(super) fn request(sink: &str, events_max: usize) -> crate::store::LeaseReque
         bytes_max: usize::MAX,
         duration: Duration::from_mins(1),
         event: None,
+        holder: "test".into(),
     }
 }
 

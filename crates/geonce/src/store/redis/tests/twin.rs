@@ -100,6 +100,7 @@ impl Twins {
             bytes_max: usize::try_from(self.chance.below(5_000)).unwrap(),
             duration: Duration::from_secs(self.chance.below(40) + 1),
             event: None,
+            holder: "test".into(),
         };
         let shown = |leased: &Leased| {
             let Leased { lease, source, key, content, received, attempts, lapses, form, crs, payload } = leased;
