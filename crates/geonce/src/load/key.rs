@@ -196,11 +196,11 @@ mod tests {
     fn the_key_of_a_load_is_what_it_was() {
         let mut one = request(Path::new("zones.geojson"), Path::new("/tmp/zones.gpkg"));
         let now = Timestamp::from_millis(1_794_744_131_000);
-        assert_eq!(load_text(&load_key(&one, &Origin::Content([7; 32]), now)), "ld_frozen");
+        assert_eq!(load_text(&load_key(&one, &Origin::Content([7; 32]), now)), "ld_c9gfaxybJAXTLRiy8DQcvw");
         let by_name = Origin::Uri("/tmp/zones.geojson".to_owned(), Some(5));
-        assert_eq!(load_text(&load_key(&one, &by_name, now)), "ld_frozen");
+        assert_eq!(load_text(&load_key(&one, &by_name, now)), "ld_cAB4DtpR7Ck0jhIB-G9w5Q");
         one.period = Some(Duration::from_hours(24));
-        assert_eq!(load_text(&load_key(&one, &Origin::Content([7; 32]), now)), "ld_frozen");
+        assert_eq!(load_text(&load_key(&one, &Origin::Content([7; 32]), now)), "ld_7xpjywfMZGtNVOdmJ2iVkw");
     }
 
     #[test]
