@@ -63,10 +63,10 @@ fn remove(connection: &Connection, table: &str) -> Result<()> {
 
 /// Forgets what is known of a layer by this name.
 fn forget(connection: &Connection, table: &str) -> Result<()> {
-    connection.execute(
-        "DELETE FROM gpkg_geonce_column WHERE layer IN (SELECT id FROM gpkg_geonce_layer WHERE name = ?1)",
-        [table],
-    )?;
+    for what in ["gpkg_geonce_column", "gpkg_geonce_entity"] {
+        let sql = format!("DELETE FROM {what} WHERE layer IN (SELECT id FROM gpkg_geonce_layer WHERE name = ?1)");
+        connection.execute(&sql, [table])?;
+    }
     connection.execute("DELETE FROM gpkg_geonce_layer WHERE name = ?1", [table]).map(drop)
 }
 
@@ -79,6 +79,7 @@ impl Load {
         let id = guard::layer(connection, &name)?;
         connection.execute("DELETE FROM gpkg_geonce_column WHERE layer = ?1", [id])?;
         connection.execute("UPDATE gpkg_geonce_column SET layer = ?1 WHERE layer = ?2", [id, self.layer.id])?;
+        move_entities(connection, self.layer.id, id)?;
         hide(connection, &staged)?;
         forget(connection, &staged)?;
         // Otherwise views that speak of the layer would keep the table from being renamed.
@@ -100,6 +101,18 @@ impl Load {
         )?;
         remove_leftovers(connection, &target::staging(PREFIX, &self.plan.layer, &self.plan.load).1)
     }
+}
+
+/// Brings the entities of the filled table to the layer. Those that it does not have are gone, and what was known of them is
+/// kept: an event that comes late does not bring them back.
+fn move_entities(connection: &Connection, from: i64, to: i64) -> Result<()> {
+    connection.execute("UPDATE gpkg_geonce_entity SET deleted = 1, fid = NULL WHERE layer = ?1", [to])?;
+    connection.execute(
+        "INSERT OR REPLACE INTO gpkg_geonce_entity (layer, entity, version, key, content, fid)
+         SELECT ?2, entity, version, key, content, fid FROM gpkg_geonce_entity WHERE layer = ?1",
+        [from, to],
+    )?;
+    Ok(())
 }
 
 /// Removes the rows, the R-tree and the registration of a layer, but not its entry in the list: it keeps its title. The

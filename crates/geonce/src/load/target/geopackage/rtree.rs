@@ -26,11 +26,13 @@ struct Entry {
     id: i64,
     /// Least x, greatest x, least y, greatest y.
     sides: [f32; 4],
+    /// Its place on the curve; later the leaf that it is in.
+    place: u32,
 }
 
 impl Entry {
     fn new(id: i64, [min_x, max_x, min_y, max_y]: Bounds) -> Entry {
-        Entry { id, sides: [below(min_x), above(max_x), below(min_y), above(max_y)] }
+        Entry { id, sides: [below(min_x), above(max_x), below(min_y), above(max_y)], place: 0 }
     }
 
     fn grow(&mut self, other: &Entry) {
@@ -83,17 +85,20 @@ impl Kept {
             return fill_from_rows(connection, boxes, extent);
         }
         let curve = Curve::new(extent);
-        let mut sorted: Vec<(u32, Entry)> = self.list.into_iter().map(|entry| (curve.place(&entry), entry)).collect();
-        sorted.sort_unstable_by_key(|(place, entry)| (*place, entry.id));
+        let mut list = self.list;
+        for entry in &mut list {
+            entry.place = curve.place(entry);
+        }
+        list.sort_unstable_by_key(|entry| (entry.place, entry.id));
         let mut builder = Builder::new(connection, boxes)?;
-        let mut leaves = Vec::with_capacity(sorted.len());
-        for (_, entry) in sorted {
-            leaves.push((entry.id, builder.add(entry)?));
+        for entry in &mut list {
+            // There are fewer leaves than boxes, and those are few enough.
+            entry.place = u32::try_from(builder.add(*entry)?).unwrap_or(u32::MAX);
         }
         // In their own order rows are added at the end of the table, which is the fastest.
-        leaves.sort_unstable();
-        for (id, leaf) in leaves {
-            builder.rowid.execute((id, leaf))?;
+        list.sort_unstable_by_key(|entry| entry.id);
+        for entry in list {
+            builder.rowid.execute((entry.id, entry.place))?;
         }
         builder.finish()
     }
@@ -259,7 +264,7 @@ impl<'c> Builder<'c> {
         let next = self.open(self.levels[level].around);
         let full = std::mem::replace(&mut self.levels[level], next);
         self.write(full.number, 0, &full)?;
-        let above = self.add_at(level + 1, Entry { id: full.number, sides: full.around.sides })?;
+        let above = self.add_at(level + 1, Entry { id: full.number, ..full.around })?;
         self.parent.execute((full.number, above))?;
         Ok(())
     }

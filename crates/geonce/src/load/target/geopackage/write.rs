@@ -114,6 +114,7 @@ impl Writer<'_> {
             Some(Err(cause)) => return Ok(Did::Refused(cause)),
         };
         match self.mode {
+            Mode::Replace if piece.entity.is_some() => self.upsert(piece, as_multi, piece.version.is_none()),
             Mode::Append | Mode::Replace => {
                 let Some((bounds, _)) = self.encode(piece, as_multi, false)? else { return Ok(Did::Nothing) };
                 self.insert_row(bounds)?;
@@ -129,7 +130,9 @@ impl Writer<'_> {
             return Ok(Did::Refused(version::no_entity()));
         };
         let held = self.guard.entity(entity)?;
-        if held.as_ref().is_some_and(|held| held.content == piece.content) {
+        // Without versions the later load wins, also over one that took the entity away.
+        let is_gone = |held: &Held| arrival && held.fid.is_none();
+        if held.as_ref().is_some_and(|held| held.content == piece.content && !is_gone(held)) {
             self.tally.unchanged += 1;
             return Ok(Did::Written);
         }

@@ -15,7 +15,7 @@ use super::{Mode, Piece, Plan, Refused, Standing, Tally, Target, decide_crs};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{Address, Patience, Pool, Session, Tries, Trouble, check_name, lock_number};
 use crate::sink::columns::Change;
-use crate::sink::postgis::guard::read;
+use crate::sink::postgis::guard::{Guard, read};
 use crate::sink::postgis::layer::{self, CHANGE_WAIT_MILLIS_MAX, Ground, LOCK, Layer};
 use crate::sink::postgis::{Settings, types};
 use crate::sink::{Columns, Isolation};
@@ -57,6 +57,8 @@ struct Load {
     refills: bool,
     records: Records,
     record: Record,
+    /// The number of the layer; `layer` has that of the table that rows go into.
+    id: i32,
     layer: Layer,
     slots: Slots,
     part: Option<Part>,
@@ -65,8 +67,8 @@ struct Load {
 /// A transaction under way.
 struct Part {
     session: Session,
-    /// The COPY that rows are sent to.
-    copy: Option<Statement>,
+    /// The COPY that rows were sent to last, and its text.
+    copy: Option<(String, Statement)>,
     route: Route,
     /// Whether rows are numbered by a sequence.
     has_sequence: bool,
@@ -103,7 +105,8 @@ pub(super) async fn open(url: &str, plan: Plan) -> Result<Box<dyn Target>> {
         }
     }
     let patience = Patience { work: WORK_MAX, lock: plan.timeout, idle: plan.timeout.max(IDLE_MIN) };
-    let pool = Pool::new(&address, CONNECTIONS_MAX)?.patient(&patience);
+    // Statements about thousands of entities look expensive enough to be compiled, which takes longer than they do.
+    let pool = Pool::new(&address, CONNECTIONS_MAX)?.patient(&patience).with("jit", "off");
     let settings = Settings {
         schema,
         layer,
@@ -178,7 +181,10 @@ impl Load {
             _ => settings.clone(),
         };
         let begun = begin(&session, plan, &settings, &into, &ground, (record, there, refills)).await?;
-        let (record, layer, slots) = begun;
+        let (record, mut layer, slots) = begun;
+        if plan.mode == Mode::Replace {
+            layer.id = Guard::new(&into.schema).layer(&session, &into.layer).await?;
+        }
         let refills = plan.mode == Mode::Replace && !record.made;
         records.set(&session, &record).await?;
         Ok(Opened::UnderWay(Box::new(Load {
@@ -189,6 +195,7 @@ impl Load {
             refills,
             records,
             record,
+            id: ground.id,
             layer,
             slots,
             part: Some(Part::new(session)),
@@ -235,8 +242,18 @@ impl Load {
     async fn write(&mut self, pieces: &[Piece]) -> Told<Vec<Refused>> {
         self.part().await?;
         match self.plan.mode {
-            Mode::Append | Mode::Replace => self.append(pieces).await,
-            Mode::Upsert { arrival } => self.upsert(pieces, arrival).await,
+            Mode::Append => self.append(pieces.iter()).await,
+            Mode::Upsert { arrival } => self.upsert(pieces.iter(), arrival).await,
+            Mode::Replace => {
+                let (about, others): (Vec<&Piece>, Vec<&Piece>) =
+                    pieces.iter().partition(|piece| piece.entity.is_some());
+                let arrival = about.iter().all(|piece| piece.version.is_none());
+                let mut refused = self.append(others.into_iter()).await?;
+                if !about.is_empty() {
+                    refused.extend(self.upsert(about.into_iter(), arrival).await?);
+                }
+                Ok(refused)
+            }
         }
     }
 
@@ -354,6 +371,9 @@ async fn begin(
     let mut oid = layer::find_table(session, into).await?;
     if oid.is_none() || !resumed {
         record = Record::new(plan);
+        if plan.mode == Mode::Replace {
+            replace::forget(session, into).await?;
+        }
         if refills {
             replace::create_like(session, settings, into, oid.is_some()).await?;
         } else {

@@ -8,7 +8,7 @@ use super::{Load, Told};
 use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
 use crate::load::target::{self, Plan};
-use crate::postgres::{Session, Trouble, literal, quoted};
+use crate::postgres::{Parameter, Session, Trouble, literal, quoted};
 use crate::sink::postgis::Settings;
 use crate::sink::postgis::guard::{Guard, read};
 use crate::sink::postgis::layer::{CHANGE_WAIT_MILLIS_MAX, find_table};
@@ -62,17 +62,51 @@ pub(super) async fn create_like(session: &Session, settings: &Settings, into: &S
     Ok(())
 }
 
+/// Forgets what is known of a table that is to be filled.
+pub(super) async fn forget(session: &Session, into: &Settings) -> Told<()> {
+    let schema = quoted(&into.schema);
+    let name: [Parameter<'_>; 1] = [(&into.layer, Type::TEXT)];
+    for table in ["geonce_entity", "geonce_column"] {
+        let ids = format!("SELECT id FROM {schema}.geonce_layer WHERE name = $1");
+        session.execute(&format!("DELETE FROM {schema}.{table} WHERE layer IN ({ids})"), &name).await?;
+    }
+    session.execute(&format!("DELETE FROM {schema}.geonce_layer WHERE name = $1"), &name).await.map(drop)
+}
+
 impl Load {
     /// Puts the filled table in the layer's place, or its rows into the layer.
     pub(super) async fn take_place(&self) -> Told<()> {
         let session = self.session()?;
+        // It may take its numbers from the sequence of a table that is about to go.
+        session.batch("DROP TABLE IF EXISTS pg_temp.geonce_rows").await?;
         let old = find_table(session, &self.settings).await?;
         match old {
             Some(_) if self.refills => self.refill(session).await?,
             Some(oid) => self.swap(session, oid).await?,
             None => self.rename(session).await?,
         }
+        self.move_entities(session).await?;
+        forget(session, &self.into).await?;
         self.remove_leftovers(session).await
+    }
+
+    /// Brings the entities of the filled table to the layer. Those that it does not have are gone, and what was known of them
+    /// is kept: an event that comes late does not bring them back.
+    async fn move_entities(&self, session: &Session) -> Told<()> {
+        let table = format!("{}.geonce_entity", quoted(&self.settings.schema));
+        let ids: [Parameter<'_>; 2] = [(&self.layer.id, Type::INT4), (&self.id, Type::INT4)];
+        let mark = format!(
+            "UPDATE {table} AS e SET deleted = true, fid = NULL WHERE e.layer = $2
+             AND NOT EXISTS (SELECT 1 FROM {table} AS s WHERE s.layer = $1 AND s.entity = e.entity)"
+        );
+        session.execute(&mark, &ids).await?;
+        let copy = format!(
+            "INSERT INTO {table} (layer, entity, version, key, content, fid)
+             SELECT $2, entity, version, key, content, fid FROM {table} WHERE layer = $1 ORDER BY entity
+             ON CONFLICT (layer, entity) DO UPDATE SET version = excluded.version, key = excluded.key,
+               content = excluded.content, fid = excluded.fid, deleted = false"
+        );
+        session.execute(&copy, &ids).await.map(drop)
     }
 
     async fn refill(&self, session: &Session) -> Told<()> {
@@ -88,10 +122,20 @@ impl Load {
             (names.join(", "), self.layer.fid.as_ref().map(|fid| format!(" ORDER BY {}", quoted(fid))));
         session
             .batch(&format!(
-                "DELETE FROM {layer}; INSERT INTO {layer} ({names}) SELECT {names} FROM {from}{}; DROP TABLE {from}",
+                "DELETE FROM {layer}; INSERT INTO {layer} ({names}) SELECT {names} FROM {from}{}",
                 order.unwrap_or_default()
             ))
-            .await
+            .await?;
+        if let Some(fid) = self.layer.fid.as_ref().map(|fid| quoted(fid)) {
+            // Rows are numbered anew; entities are to find theirs.
+            let sql = format!(
+                "UPDATE {}.geonce_entity AS e SET fid = l.{fid} FROM {from} AS s JOIN {layer} AS l ON l.geonce_key = s.geonce_key
+                 WHERE e.layer = $1 AND e.fid = s.{fid}",
+                quoted(&self.settings.schema)
+            );
+            session.execute(&sql, &[(&self.layer.id, Type::INT4)]).await?;
+        }
+        session.batch(&format!("DROP TABLE {from}")).await
     }
 
     async fn swap(&self, session: &Session, oid: u32) -> Told<()> {
@@ -194,7 +238,7 @@ impl Load {
         }
         let names: Vec<&str> =
             self.layer.columns.list().iter().filter(|column| column.ours).map(|column| column.name.as_str()).collect();
-        Guard::new(schema).add_columns(session, self.layer.id, &names).await
+        Guard::new(schema).add_columns(session, self.id, &names).await
     }
 
     /// Removes tables that other loads began to fill for the same layer and nobody works on; whoever takes one up again begins from the start.
@@ -204,13 +248,17 @@ impl Load {
         let sql = "SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                    WHERE n.nspname = $1 AND starts_with(c.relname::text, $2) AND c.relkind = 'r'";
         for row in &session.query(sql, &[(schema, Type::TEXT), (&prefix, Type::TEXT)]).await? {
-            let table = format!("{}.{}", quoted(schema), quoted(read(row, 0)?));
+            let name: String = read(row, 0)?;
+            let table = format!("{}.{}", quoted(schema), quoted(&name));
             session.batch("SAVEPOINT geonce_leftover").await?;
             let dropped = async {
                 session.batch(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT; DROP TABLE {table}")).await
             };
             match dropped.await {
-                Ok(()) => session.batch("RELEASE geonce_leftover").await?,
+                Ok(()) => {
+                    session.batch("RELEASE geonce_leftover").await?;
+                    forget(session, &Settings { layer: name, ..self.into.clone() }).await?;
+                }
                 Err(Trouble::Told(_)) => session.batch("ROLLBACK TO geonce_leftover; RELEASE geonce_leftover").await?,
                 Err(trouble) => return Err(trouble),
             }

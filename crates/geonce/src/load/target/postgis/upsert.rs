@@ -49,9 +49,13 @@ struct Change<'p> {
 
 impl Load {
     /// Adds and changes entities.
-    pub(super) async fn upsert(&mut self, pieces: &[Piece], arrival: bool) -> Told<Vec<Refused>> {
+    pub(super) async fn upsert<'p>(
+        &mut self,
+        pieces: impl Iterator<Item = &'p Piece>,
+        arrival: bool,
+    ) -> Told<Vec<Refused>> {
         let mut refused = Vec::new();
-        let all: Vec<&Piece> = pieces.iter().collect();
+        let all: Vec<&Piece> = pieces.collect();
         for part in parts(&all) {
             self.upsert_part(part, arrival, &mut refused).await?;
         }
@@ -144,8 +148,8 @@ impl Load {
         // Entity by entity: however many the layer holds, and whatever the server thinks of them.
         let sql = format!(
             "SELECT u.entity, e.content IS NOT NULL FROM unnest($2, $3) AS u (entity, content) LEFT JOIN LATERAL
-             (SELECT content FROM {table} WHERE layer = $1 AND entity = u.entity OFFSET 0) AS e ON true
-             WHERE e.content IS DISTINCT FROM u.content"
+             (SELECT content, deleted FROM {table} WHERE layer = $1 AND entity = u.entity OFFSET 0) AS e ON true
+             WHERE e.content IS DISTINCT FROM u.content OR e.deleted"
         );
         let parameters: [Parameter<'_>; 3] =
             [(&self.layer.id, Type::INT4), (&entities, Type::BYTEA_ARRAY), (&contents, Type::BYTEA_ARRAY)];
@@ -306,7 +310,10 @@ fn judge<'p>(
             }
         };
         let now = current.get(&entity);
-        if !touched.contains(&entity) || now.is_some_and(|now| now.content == piece.content) {
+        // Without versions the later load wins, also over one that took the entity away.
+        let is_gone =
+            |now: &Held| arrival && now.fid.is_none() && layer.fid.is_some() && !changes.contains_key(&entity);
+        if !touched.contains(&entity) || now.is_some_and(|now| now.content == piece.content && !is_gone(now)) {
             judged.tally.unchanged += 1;
             continue;
         }

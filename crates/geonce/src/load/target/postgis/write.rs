@@ -21,12 +21,13 @@ const PART_BYTES_MAX: usize = 8 << 20;
 
 impl Load {
     /// Adds rows.
-    pub(super) async fn append(&mut self, pieces: &[Piece]) -> Told<Vec<Refused>> {
-        let (mut refused, mut rest) = (Vec::new(), pieces);
+    pub(super) async fn append<'p>(&mut self, pieces: impl Iterator<Item = &'p Piece>) -> Told<Vec<Refused>> {
+        let pieces: Vec<&Piece> = pieces.collect();
+        let (mut refused, mut rest) = (Vec::new(), &pieces[..]);
         while !rest.is_empty() {
             let mut encoder = Encoder::new(&self.layer, &self.slots, self.settings.crs, &self.record.event, false);
             let (mut taken, mut seen, mut needs_other) = (Vec::new(), 0, false);
-            for piece in rest {
+            for &piece in rest {
                 match encoder.add(piece, None) {
                     Encoded::Row => taken.push(piece),
                     Encoded::Refused(cause) => refused.push(Refused { number: piece.number, cause }),
@@ -217,14 +218,14 @@ impl Part {
         if self.route != Route::Direct {
             self.before = "RELEASE geonce_part; TRUNCATE pg_temp.geonce_rows; ";
         }
-        if self.copy.is_none() {
-            let sql = format!("COPY {what} FROM STDIN (FORMAT binary)");
-            self.copy = Some(prepare(&self.session, &sql).await?);
-        }
-        match &self.copy {
-            Some(copy) => self.session.copy(copy, rows).await.map(drop),
-            None => Err(gone()),
-        }
+        let sql = format!("COPY {what} FROM STDIN (FORMAT binary)");
+        let known = self.copy.take().filter(|(text, _)| *text == sql);
+        let copy = match known {
+            Some((_, copy)) => copy,
+            None => prepare(&self.session, &sql).await?,
+        };
+        let (_, copy) = self.copy.insert((sql, copy));
+        self.session.copy(copy, rows).await.map(drop)
     }
 }
 

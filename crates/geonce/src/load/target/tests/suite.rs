@@ -30,6 +30,7 @@ promises! {
     a_sink_and_a_load_meet_at_the_entity,
     a_layer_is_replaced_in_one_moment,
     a_replacing_load_goes_on_after_its_last_part,
+    a_layer_that_is_replaced_knows_its_entities,
     two_runners_make_one_load,
     loads_of_other_files_are_added,
     values_have_the_types_of_their_fields,
@@ -307,6 +308,39 @@ async fn a_replacing_load_goes_on_after_its_last_part(place: Place) {
     assert!(!place.has("%staging%"));
     let (tally, _) = load(&place, &left, pieces(1..31)).await;
     assert_eq!((tally.inserted, place.count("zones")), (30, 30));
+}
+
+async fn a_layer_that_is_replaced_knows_its_entities(place: Place) {
+    let mode = Mode::Upsert { arrival: false };
+    load(&place, &plan("a", mode), (1..=10).map(|number| renamed(number, 1, "first")).collect()).await;
+    let mut target = place.open(&plan("b", Mode::Replace)).await.unwrap();
+    let mut features: Vec<_> = (5..=15).map(|number| renamed(number, 2, "replaced")).collect();
+    let mut nobody = piece(99);
+    nobody.entity = None;
+    features.push(nobody);
+    target.write(features).await.unwrap();
+    target.commit(12, String::new()).await.unwrap();
+    drop(target);
+    let mut target = place.open(&plan("b", Mode::Replace)).await.unwrap();
+    assert_eq!(finish(&mut target, 12).await.inserted, 12);
+    assert_eq!(place.count("zones"), 12);
+    let later = vec![
+        renamed(7, 3, "later"),
+        renamed(8, 2, "replaced"),
+        renamed(9, 1, "first"),
+        renamed(1, 1, "first"),
+        renamed(2, 2, "back"),
+    ];
+    let (tally, refused) = load(&place, &plan("c", mode), later).await;
+    // The first is gone, and stays so at the version it had.
+    assert_eq!((tally.unchanged, tally.stale, refused.len()), (2, 1, 0), "{tally:?}");
+    let names = "SELECT name, count(*) FROM zones GROUP BY name ORDER BY name";
+    assert_eq!(place.ask(names), ["back|1", "later|1", "replaced|10", "zone 99|1"]);
+    // Without versions, whoever comes last wins.
+    let mut again = renamed(1, 1, "first");
+    again.version = None;
+    load(&place, &plan("d", Mode::Upsert { arrival: true }), vec![again]).await;
+    assert_eq!(place.ask(names), ["back|1", "first|1", "later|1", "replaced|10", "zone 99|1"]);
 }
 
 async fn two_runners_make_one_load(place: Place) {

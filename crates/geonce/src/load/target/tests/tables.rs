@@ -95,6 +95,10 @@ async fn whatever_hangs_on_a_table_is_there_after_it_was_replaced() {
     assert_eq!(place.ask("SELECT 'zones'::regclass::oid"), oid);
     assert_eq!(place.count("shown"), 30);
     assert_eq!(place.ask("SELECT DISTINCT remark FROM zones"), ["none"]);
+    // And its entities are found in their rows.
+    let (tally, _) = load(&place, &plan("d", Mode::Upsert { arrival: true }), vec![renamed(3, 1, "changed")]).await;
+    assert_eq!((tally.updated, place.count("zones")), (1, 30));
+    assert_eq!(place.ask("SELECT name FROM zones WHERE size = 3"), ["changed"]);
     assert!(!place.has("%staging%"));
 }
 
