@@ -339,7 +339,7 @@ async fn a_lost_lease_among_others_costs_them_nothing() {
     let ledger = gateway.ledger().await;
     assert_eq!((ledger.applied, ledger.waiting), (2, 1));
     // Whoever holds it now finds the proof.
-    server.sql(name(&url), "UPDATE geonce.work SET due = 0");
+    server.sql(name(&url), "UPDATE geonce.work SET until = 0");
     let serving = gateway.serve(10);
     assert_eq!(gateway.served().await.applied, 3);
     serving.end().await;

@@ -28,8 +28,8 @@ const GROUP_EVENTS_MAX: usize = 2_048;
 /// or so many bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// After so many groups without a known key the next is hoped to have none either. Where one in ten has, hope is in vain
-/// about every tenth time it is tried, and costs less than it saves.
+/// After so many groups without a known key the next is hoped to have none either. What is hoped for in vain is done twice, so
+/// hope must be rare where many groups have one.
 const HOPEFUL_AFTER: u32 = if cfg!(test) { 1 } else { 16 };
 
 /// Counts that are not written yet.
