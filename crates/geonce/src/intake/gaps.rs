@@ -11,6 +11,9 @@ use std::sync::{Mutex, PoisonError};
 /// At most so many things are followed; others are not looked at.
 const FOLLOWED_MAX: usize = 10_000;
 
+/// The code of the warning.
+pub const GAP: &str = "changes_gap";
+
 /// The last number of each thing.
 #[derive(Default)]
 pub(super) struct Gaps(Mutex<HashMap<String, i64>>);
@@ -28,7 +31,7 @@ impl Gaps {
         let before = *known;
         *known = before.max(changes.to);
         (changes.after > before).then(|| Warning {
-            code: "changes_gap",
+            code: GAP,
             pointer: String::new(),
             message: format!(
                 "changes {} to {} of {} were not announced here: they are late, were lost, or belong to another layer",

@@ -9,6 +9,7 @@ pub mod preset;
 mod read;
 
 pub use delivery_id::DeliveryId;
+pub use gaps::GAP;
 pub use preset::Preset;
 
 use crate::clock::{Clock, Stopwatch, Timestamp};

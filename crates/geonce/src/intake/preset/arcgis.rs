@@ -7,7 +7,7 @@
 
 use super::feature::{Feature, Properties};
 use super::json::{Object, Value};
-use super::{Changes, Details, Fault, Payload, Payloads, Place, Request, esri, missing, unusable};
+use super::{Changes, Details, Fault, Payload, Payloads, Place, Request, esri, missing, short, unusable};
 use crate::intake::DeliveryId;
 use geonce_key::DELIVERY_ID_BYTES_MAX;
 use sha2::{Digest, Sha256};
@@ -24,8 +24,9 @@ pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
     let Some(object) = root.object() else { return Err(unusable("", "a webhook sends an object or a list")) };
     if let Some(events) = object.get("info").and(object.get("events")) {
         let info = object.get("info").and_then(Value::object);
+        let portal = short(info.and_then(|info| info.some("portalURL")), "/info/portalURL")?;
         let events = request.elements(events)?.ok_or_else(|| unusable("/events", "events are a list"))?;
-        return Ok(request.each(&events, "/events", |event, at| operation(event, info.as_ref(), at)));
+        return Ok(request.each(&events, "/events", |event, at| operation(event, portal, at)));
     }
     if let Some(features) = object.get("features") {
         let common = esri::Common::of(&object, "")?;
@@ -59,7 +60,7 @@ fn change(object: &Object<'_>, at: &str) -> Result<Payload, Fault> {
         None => return Err(missing(format!("{at}/events"), "events")),
     };
     events.sort_unstable();
-    let mut properties = Properties::of(object, &["changesUrl", "minServerGen", "serverGen"]);
+    let mut properties = Properties::of(object, &["events", "changesUrl", "minServerGen", "serverGen"]);
     let mut details = Details::default();
     let url = match object.some("changesUrl") {
         None => None,
@@ -72,6 +73,7 @@ fn change(object: &Object<'_>, at: &str) -> Result<Payload, Fault> {
     let text = |name: &str| object.get(name).map_or("null", Value::text);
     let (org, layer) = (text("orgId"), text("layerId"));
     let kinds = events.join(",");
+    properties.put("events", &format!("[{kinds}]"));
     let number = if let Some((url, pointer)) = &url {
         let [after, to] = server_gens(url).ok_or_else(|| {
             unusable(&**pointer, "changesUrl names no serverGens").with_hint("such as serverGens=[1404636,1404640]")
@@ -91,11 +93,10 @@ fn change(object: &Object<'_>, at: &str) -> Result<Payload, Fault> {
 }
 
 /// Something was done in an organization.
-fn operation(value: Value<'_>, info: Option<&Object<'_>>, at: &str) -> Result<Payload, Fault> {
+fn operation(value: Value<'_>, portal: Option<Value<'_>>, at: &str) -> Result<Payload, Fault> {
     let Some(object) = value.object() else { return Err(unusable(at, "an event is an object")) };
     let part = |name: &str| object.some(name).ok_or_else(|| missing(format!("{at}/{name}"), name));
     let (done, when, source, id) = (part("operation")?, part("when")?, part("source")?, part("id")?);
-    let portal = info.and_then(|info| info.some("portalURL"));
     let user = object.get("userId").map_or("null", Value::text);
     let parts = [portal.map_or("null", Value::text), source.text(), id.text(), done.text(), when.text(), user];
     let delivery = Some(identified(OPERATION, format!("[{}]", parts.join(","))));

@@ -29,6 +29,9 @@ use geonce_key::{Limits, Pointer};
 use hyper::HeaderMap;
 use json::Value;
 
+/// What all events of a request have in common is copied into each, and so has at most so many bytes.
+const SHARED_BYTES_MAX: usize = 4 << 10;
+
 /// How a source's requests are laid out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
@@ -267,6 +270,17 @@ impl From<Payload> for Payloads {
 
 fn refuse(code: &str, pointer: impl Into<String>, message: impl Into<String>) -> Fault {
     Fault { pointer: pointer.into(), ..Fault::new(Class::Schema, code, message) }
+}
+
+/// Refuses what is copied into every event if it is too long.
+fn short<'a>(value: Option<Value<'a>>, pointer: &str) -> Result<Option<Value<'a>>, Fault> {
+    match value {
+        Some(value) if value.text().len() > SHARED_BYTES_MAX => {
+            let message = format!("what all events share has at most {SHARED_BYTES_MAX} bytes");
+            Err(refuse("limit_string", pointer, message))
+        }
+        value => Ok(value),
+    }
 }
 
 /// What the preset needs is not there.

@@ -6,7 +6,7 @@
 
 use super::feature::{Feature, Properties, point};
 use super::json::{Object, Value, quote};
-use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, fields, missing, unusable};
+use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, SHARED_BYTES_MAX, fields, missing, unusable};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
@@ -40,9 +40,14 @@ fn one(request: &Request<'_>, value: Value<'_>, at: &str) -> Result<Payload, Fau
         return Err(unusable(format!("{at}/_type"), "the message is encrypted")
             .with_hint("take the secret out of the app's settings, and use https"));
     }
-    let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
-    let added: Vec<(&str, &str)> =
-        ADDED.into_iter().filter_map(|(name, from)| Some((name, header(from)?))).collect();
+    let mut added: Vec<(&str, &str)> = Vec::new();
+    for (name, header) in ADDED {
+        let Some(value) = request.headers.get(header) else { continue };
+        match value.to_str() {
+            Ok(value) if value.len() <= SHARED_BYTES_MAX => added.push((name, value)),
+            _ => return Err(unusable(at, format!("the header {header} is no short text"))),
+        }
+    }
     let mut properties = Properties::of(&message, &added.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     for (name, value) in &added {
         properties.put(name, &quote(value));

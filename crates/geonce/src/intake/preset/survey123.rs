@@ -6,7 +6,7 @@
 
 use super::feature::Properties;
 use super::json::{Value, quote};
-use super::{Fault, Payload, Payloads, Request, esri, missing, unusable};
+use super::{Fault, Payload, Payloads, Request, esri, missing, short, unusable};
 
 /// The attributes that name a record, in the order in which they are believed.
 const IDS: [&str; 4] = ["globalid", "GlobalID", "globalId", "GLOBALID"];
@@ -15,8 +15,8 @@ pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
     let root = request.json()?;
     let Some(object) = root.object() else { return Err(unusable("", "a webhook sends an object")) };
     let mut about = Properties::new();
-    about.put_some("eventType", object.some("eventType"));
-    about.put_some("surveyInfo", object.some("surveyInfo"));
+    about.put_some("eventType", short(object.some("eventType"), "/eventType")?);
+    about.put_some("surveyInfo", short(object.some("surveyInfo"), "/surveyInfo")?);
     if let Some(feature) = object.some("feature") {
         return submitted(request, feature, "/feature", about).map(Payloads::from);
     }
@@ -40,10 +40,7 @@ pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
         return Err(super::refuse("limit_features", "/applyEdits", format!("more than {} features", request.features_max)));
     }
     let one = |(at, feature): (String, Value<'_>)| {
-        let mut about = Properties::new();
-        about.put_some("eventType", object.some("eventType"));
-        about.put_some("surveyInfo", object.some("surveyInfo"));
-        submitted(request, feature, &at, about).unwrap_or_else(|fault| Payload::refused(feature, at, fault))
+        submitted(request, feature, &at, about.clone()).unwrap_or_else(|fault| Payload::refused(feature, at, fault))
     };
     Ok(Payloads { several: true, payloads: found.into_iter().map(one).collect() })
 }

@@ -5,7 +5,7 @@
 
 use super::feature::{Feature, Properties, ordinate, point_of};
 use super::json::{Object, Value};
-use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, fields, missing, unusable};
+use super::{Defaults, Details, Fault, Payloads, Place, Request, fields, missing, unusable};
 use geonce_key::Pointer;
 
 pub(super) fn defaults() -> Defaults {
