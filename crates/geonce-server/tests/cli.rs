@@ -234,9 +234,7 @@ fn check_shows_presets_and_compares_payloads_as_they_are_sent() {
         ("a-again.json", &position.replace("\"id\":1", "\"id\":2").replace("+00:00", "+0000")),
         ("b.json", &position.replace("34:17", "34:18")),
     ]);
-    folder
-        .geonce(&["check"])
-        .expect(0, &["✓ source vans: preset traccar", "✓ test: a position is sent again"]);
+    folder.geonce(&["check"]).expect(0, &["✓ source vans: preset traccar", "✓ test: a position is sent again"]);
     std::fs::write(folder.path().join("b.json"), position.replace("latitude", "north")).unwrap();
     folder.geonce(&["check"]).expect(1, &["b.json", "/position/latitude"]);
 }
@@ -485,7 +483,8 @@ fn keys_are_the_same_with_and_without_a_gateway() {
 
 #[test]
 fn the_configurations_that_the_documentation_shows_can_be_loaded() {
-    let secrets = ["DRONES_SECRET", "PARTNER_SECRET", "PARCELS_SECRET", "PORTAL_PASSWORD", "ARCGIS_SECRET", "NEW", "OLD"];
+    let secrets =
+        ["DRONES_SECRET", "PARTNER_SECRET", "PARCELS_SECRET", "PORTAL_PASSWORD", "ARCGIS_SECRET", "NEW", "OLD"];
     let variables: Vec<(&str, &str)> = secrets.iter().map(|&name| (name, "d2hpc3BlciBpdCBzb2Z0bHk=")).collect();
     let mut loaded = 0;
     for page in ["README.md", "docs/configuration.md", "docs/signatures.md", "docs/presets.md"] {

@@ -1,7 +1,7 @@
 //! Settings of a source that say how its requests are laid out: `preset`, `map`, and what they bring along.
 
 use super::file::{self, PresetWord};
-use super::{Reading, Failure};
+use super::{Failure, Reading};
 use geonce::intake::preset::{Map, MapPlace};
 use geonce::intake::{Identify, Preset};
 use geonce_key::policy::Accept;

@@ -169,8 +169,10 @@ async fn arcgis_changes_and_features_flow_to_their_rows() {
 #[tokio::test]
 async fn a_cloud_event_flows_to_one_row_in_all_its_modes() {
     let flow = Flow::start("preset = \"cloudevents\"").await;
-    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.4,52.5]},"properties":{"asset":7}}"#;
-    let headers = "ce-specversion: 1.0\r\nce-id: A1\r\nce-source: /s\r\nce-type: moved\r\ncontent-type: application/geo+json\r\n";
+    let feature =
+        r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.4,52.5]},"properties":{"asset":7}}"#;
+    let headers =
+        "ce-specversion: 1.0\r\nce-id: A1\r\nce-source: /s\r\nce-type: moved\r\ncontent-type: application/geo+json\r\n";
     let structured = format!(r#"{{"specversion":"1.0","id":"A1","source":"/s","type":"moved","data":{feature}}}"#);
     let batch = format!("[{structured}]");
     assert_eq!(flow.post(headers, feature).await.status, 202);
@@ -222,9 +224,15 @@ async fn a_phone_is_answered_in_its_own_way() {
     let headers = "content-type: application/json\r\nx-limit-u: jo\r\nx-limit-d: phone\r\n";
     for (body, status) in [(location, 202), (&*location.replace("80", "79"), 200), ("", 200)] {
         let reply = flow.post(headers, body).await;
-        assert_eq!((reply.status, &*reply.body, reply.header("content-type")), (status, "[]", Some("application/json")), "{body}");
+        assert_eq!(
+            (reply.status, &*reply.body, reply.header("content-type")),
+            (status, "[]", Some("application/json")),
+            "{body}"
+        );
     }
-    flow.post(headers, r#"{"_type":"location","lat":952.5,"lon":13.25,"tst":1}"#).await.is_problem(400, "geojson_bounds");
+    flow.post(headers, r#"{"_type":"location","lat":952.5,"lon":13.25,"tst":1}"#)
+        .await
+        .is_problem(400, "geojson_bounds");
     let key = flow.key(
         r#"{"type":"Feature","id":"user=\"jo\" device=\"phone\" _type=\"location\" tid=\"jo\" tst=1794000000","geometry":{"type":"Point","coordinates":[13.25,52.5]},"properties":{}}"#,
     );

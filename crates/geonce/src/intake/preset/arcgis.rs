@@ -47,8 +47,10 @@ fn one(request: &Request<'_>, value: Value<'_>, at: &str) -> Result<Payload, Fau
     if esri::is_feature(&object) {
         return esri::payload(&object, esri::Common::of(&object, at)?, request.limits, at);
     }
-    Err(missing(at, "changesUrl, serviceName, attributes or geometry").with_hint("this preset reads webhooks of feature \
-        services and of organizations, and features as Esri JSON"))
+    Err(missing(at, "changesUrl, serviceName, attributes or geometry").with_hint(
+        "this preset reads webhooks of feature \
+        services and of organizations, and features as Esri JSON",
+    ))
 }
 
 /// A feature service has changed.
@@ -67,7 +69,10 @@ fn change(object: &Object<'_>, at: &str) -> Result<Payload, Fault> {
         Some(value) => {
             let pointer = format!("{at}/changesUrl");
             let text = value.as_str().ok_or_else(|| unusable(&*pointer, "changesUrl is a text"))?;
-            Some((unescape(&text).ok_or_else(|| unusable(&*pointer, "changesUrl is not escaped as URLs are"))?, pointer))
+            Some((
+                unescape(&text).ok_or_else(|| unusable(&*pointer, "changesUrl is not escaped as URLs are"))?,
+                pointer,
+            ))
         }
     };
     let text = |name: &str| object.get(name).map_or("null", Value::text);

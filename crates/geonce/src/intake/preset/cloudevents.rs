@@ -102,10 +102,18 @@ fn identified(event: &Object<'_>, at: &str) -> Result<Option<DeliveryId>, Fault>
     Ok(Some(DeliveryId { by: "ce-id".to_owned(), id }))
 }
 
-fn payload(data: Value<'_>, attributes: &Properties, at: &str, under: &str, details: Details) -> Result<Payload, Fault> {
+fn payload(
+    data: Value<'_>,
+    attributes: &Properties,
+    at: &str,
+    under: &str,
+    details: Details,
+) -> Result<Payload, Fault> {
     let pointer = format!("{at}{under}");
     let Some(object) = data.object() else {
-        return Err(unusable(pointer, "the data of an event is GeoJSON").with_hint("as JSON, not as a text that holds JSON"));
+        return Err(
+            unusable(pointer, "the data of an event is GeoJSON").with_hint("as JSON, not as a text that holds JSON")
+        );
     };
     match object.str("type").as_deref() {
         Some("Feature") => {

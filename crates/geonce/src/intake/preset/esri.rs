@@ -122,9 +122,11 @@ impl Dimensions {
         match *numbers {
             [x, y] if !self.has_z => Ok([x, y, 0.0]),
             [x, y, z] if self.has_z => Ok([x, y, z]),
-            [_, _, _] | [_, _, _, _] => {
-                Err(refuse("geojson_measure", pointer(), "measures are not taken, and without hasZ a third number is one"))
-            }
+            [_, _, _] | [_, _, _, _] => Err(refuse(
+                "geojson_measure",
+                pointer(),
+                "measures are not taken, and without hasZ a third number is one",
+            )),
             _ => Err(refuse("geojson_position", pointer(), "this position has not as many numbers as hasZ says")),
         }
     }
@@ -134,8 +136,7 @@ impl Dimensions {
             return Err(refuse("geojson_measure", pointer, "measures are not taken"));
         }
         let path = |(i, path): (usize, &Vec<Vec<f64>>)| {
-            let position =
-                |(k, numbers): (usize, &Vec<f64>)| self.position(numbers, || format!("{pointer}/{i}/{k}"));
+            let position = |(k, numbers): (usize, &Vec<f64>)| self.position(numbers, || format!("{pointer}/{i}/{k}"));
             path.iter().enumerate().map(position).collect()
         };
         paths.iter().enumerate().map(path).collect()

@@ -110,7 +110,9 @@ pub(super) fn ordinate(value: Value<'_>, pointer: String) -> Result<String, Faul
     }
     let number = value.as_str().and_then(|text| text.trim().parse::<f64>().ok()).filter(|number| number.is_finite());
     // A double written as JSON is the shortest text that reads back to it.
-    number.map(|number| serde_json::Value::from(number).to_string()).ok_or_else(|| unusable(pointer, "this is no number"))
+    number
+        .map(|number| serde_json::Value::from(number).to_string())
+        .ok_or_else(|| unusable(pointer, "this is no number"))
 }
 
 /// A shape as `GeoJSON`.

@@ -43,7 +43,11 @@ impl<'a> Value<'a> {
     /// Its characters, if it is a string.
     pub(super) fn as_str(self) -> Option<Cow<'a, str>> {
         let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        if inner.contains('\\') { serde_json::from_str(self.0).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+        if inner.contains('\\') {
+            serde_json::from_str(self.0).ok().map(Cow::Owned)
+        } else {
+            Some(Cow::Borrowed(inner))
+        }
     }
 
     /// Whether it is a number.

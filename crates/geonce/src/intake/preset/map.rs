@@ -75,7 +75,10 @@ impl Map {
             Place::Point { lon, lat } => vec![lon, lat],
             Place::Wkt(pointer) | Place::Wkb(pointer) => vec![pointer],
         };
-        pointers.into_iter().filter_map(|pointer| if let [name] = pointer.tokens() { Some(name.as_str()) } else { None }).collect()
+        pointers
+            .into_iter()
+            .filter_map(|pointer| if let [name] = pointer.tokens() { Some(name.as_str()) } else { None })
+            .collect()
     }
 
     /// The geometry, its coordinate system, and where it comes from.
@@ -113,8 +116,7 @@ impl Map {
                     let bytes = bytes.map_err(|_| unusable(&*from, "WKB is hexadecimal or base 64"))?;
                     wkb::read(&bytes, request.limits)
                 };
-                let delivered =
-                    read.map_err(|error| Fault { pointer: from.clone(), ..Fault::from(&error) })?;
+                let delivered = read.map_err(|error| Fault { pointer: from.clone(), ..Fault::from(&error) })?;
                 Ok((geojson(&delivered.shape), delivered.srid, from))
             }
         }

@@ -27,17 +27,24 @@ pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
     let layers = edits.elements().ok_or_else(|| unusable("/applyEdits", "applyEdits are a list"))?;
     let mut found = Vec::new();
     for (i, layer) in layers.into_iter().enumerate() {
-        let layer = layer.object().ok_or_else(|| unusable(format!("/applyEdits/{i}"), "edits of a layer are an object"))?;
+        let layer =
+            layer.object().ok_or_else(|| unusable(format!("/applyEdits/{i}"), "edits of a layer are an object"))?;
         for kind in ["adds", "updates"] {
             let features = layer.some(kind).and_then(Value::elements).unwrap_or_default();
-            found.extend(features.into_iter().enumerate().map(|(k, feature)| (format!("/applyEdits/{i}/{kind}/{k}"), feature)));
+            found.extend(
+                features.into_iter().enumerate().map(|(k, feature)| (format!("/applyEdits/{i}/{kind}/{k}"), feature)),
+            );
         }
     }
     if found.is_empty() {
         return Err(missing("/applyEdits", "edited feature"));
     }
     if found.len() > request.features_max {
-        return Err(super::refuse("limit_features", "/applyEdits", format!("more than {} features", request.features_max)));
+        return Err(super::refuse(
+            "limit_features",
+            "/applyEdits",
+            format!("more than {} features", request.features_max),
+        ));
     }
     let one = |(at, feature): (String, Value<'_>)| {
         submitted(request, feature, &at, about.clone()).unwrap_or_else(|fault| Payload::refused(feature, at, fault))

@@ -34,7 +34,8 @@ pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
         }
     }
     let (geometry, properties, from) = object_of(&event)?;
-    let mut feature = Feature::new(geometry, properties.unwrap_or_else(|| Properties::of(&event, &["object", "point"])));
+    let mut feature =
+        Feature::new(geometry, properties.unwrap_or_else(|| Properties::of(&event, &["object", "point"])));
     feature.id = event.some("id").filter(|id| id.as_str().is_some() || id.is_number()).map(|id| id.text().to_owned());
     let place = Place { event: String::new(), geometry: Some(from) };
     Ok(feature.payload(place, Details::default()).into())

@@ -13,7 +13,8 @@ use geonce_key::Pointer;
 /// What may stand beside a position.
 const BESIDE: [&str; 6] = ["device", "event", "geofence", "maintenance", "driver", "users"];
 /// What is added to a position's fields.
-const ADDED: [&str; 9] = ["time", "deviceId", "radius", "device", "event", "geofence", "maintenance", "driver", "users"];
+const ADDED: [&str; 9] =
+    ["time", "deviceId", "radius", "device", "event", "geofence", "maintenance", "driver", "users"];
 /// When a position was: the device's word counts before ours.
 const TIMES: [&str; 3] = ["deviceTime", "fixTime", "serverTime"];
 const EVENT_TIMES: [&str; 2] = ["eventTime", "serverTime"];
@@ -86,7 +87,9 @@ fn time_of(object: &Object<'_>, names: &[&str], at: &str) -> Result<Option<Strin
     let Some((name, value)) = names.iter().find_map(|name| Some((name, object.some(name)?))) else { return Ok(None) };
     match instant(value) {
         Some(time) => Ok(Some(time)),
-        None => Err(unusable(format!("{at}/{name}"), "this is no time").with_hint("such as 2026-11-15T08:00:00.000+00:00")),
+        None => {
+            Err(unusable(format!("{at}/{name}"), "this is no time").with_hint("such as 2026-11-15T08:00:00.000+00:00"))
+        }
     }
 }
 

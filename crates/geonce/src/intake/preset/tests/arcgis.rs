@@ -18,7 +18,11 @@ const ESCAPED: &str = r#"[{"name":"hook","layerId":0,"orgId":"myorgId","serviceN
 
 #[test]
 fn a_change_is_an_event_without_geometry_whose_numbers_are_properties() {
-    for body in [ESCAPED.to_owned(), change("[100,110]", r#"["FeaturesCreated"]"#), change("%5B100,%20110%5D", "[]").replace("%20", "")] {
+    for body in [
+        ESCAPED.to_owned(),
+        change("[100,110]", r#"["FeaturesCreated"]"#),
+        change("%5B100,%20110%5D", "[]").replace("%20", ""),
+    ] {
         let feature = feature(&Preset::Arcgis, &NO_HEADERS, &body);
         assert!(feature["geometry"].is_null());
         let properties = &feature["properties"];
@@ -34,8 +38,12 @@ async fn organization_service_layer_kinds_and_numbers_name_a_change() {
     let rig = Rig::new(Preset::Arcgis);
     // As a list or alone, with its members and kinds in another order.
     let turned = one.replace(r#"["FeaturesCreated","FeaturesUpdated"]"#, r#"["FeaturesUpdated", "FeaturesCreated"]"#);
-    rig.same(&[(&[], &one), (&[], &format!("[{one}]")), (&[], &one.replace("\"layerId\":0,", "").replace("{\"name", "{\"layerId\":0,\"name"))])
-        .await;
+    rig.same(&[
+        (&[], &one),
+        (&[], &format!("[{one}]")),
+        (&[], &one.replace("\"layerId\":0,", "").replace("{\"name", "{\"layerId\":0,\"name")),
+    ])
+    .await;
     assert_eq!(rig.words(&[], &turned).await, "duplicate");
     let other = one.replace("1629325549649", "1629325549650");
     assert_eq!(rig.words(&[], &other).await, "conflict", "the same changes at another time: kept and shown");
@@ -148,7 +156,8 @@ async fn a_source_may_want_the_payload_to_count_instead_of_the_numbers() {
 
 #[test]
 fn a_long_id_is_known_by_its_digest() {
-    let body = change("[1,2]", r#"["FeaturesCreated"]"#).replace("\"Inspections\"", &format!("\"{}\"", "x".repeat(1_000)));
+    let body =
+        change("[1,2]", r#"["FeaturesCreated"]"#).replace("\"Inspections\"", &format!("\"{}\"", "x".repeat(1_000)));
     let payloads = read(&Preset::Arcgis, &NO_HEADERS, &body).unwrap();
     let id = payloads.payloads[0].read.clone().unwrap().delivery.unwrap().id;
     assert!(id.starts_with("sha256:") && id.len() == 71, "{id}");
@@ -174,7 +183,8 @@ async fn a_submitted_survey_is_a_feature_without_its_token() {
 
     let rig = Rig::new(Preset::Survey123);
     // Another token, and another shape of the answer of the service: the same submission.
-    rig.same(&[(&[], SURVEY), (&[], &SURVEY.replace("s3cret", "fresh").replace("\"objectId\":5", "\"objectId\":6"))]).await;
+    rig.same(&[(&[], SURVEY), (&[], &SURVEY.replace("s3cret", "fresh").replace("\"objectId\":5", "\"objectId\":6"))])
+        .await;
     rig.distinct(&[(&[], &SURVEY.replace("addData", "editData")), (&[], &SURVEY.replace("12.5", "12.6"))]).await;
     let edits_only = SURVEY.replace("\"feature\":{", "\"other\":{");
     assert_eq!(rig.words(&[], &edits_only).await, "accepted", "what was sent to the service, without a height");

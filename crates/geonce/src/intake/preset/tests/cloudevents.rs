@@ -42,7 +42,8 @@ async fn an_event_is_the_same_in_every_mode() {
 #[tokio::test]
 async fn by_its_data_an_event_is_the_same_under_another_id() {
     let rig = Rig::with(Preset::Cloudevents, |source| source.identify = Identify::Spatial);
-    rig.same(&[(&STRUCTURED, &structured("A", FEATURE)), (&STRUCTURED, &structured("B", FEATURE)), (&BINARY, FEATURE)]).await;
+    rig.same(&[(&STRUCTURED, &structured("A", FEATURE)), (&STRUCTURED, &structured("B", FEATURE)), (&BINARY, FEATURE)])
+        .await;
 }
 
 #[test]
@@ -51,7 +52,10 @@ fn attributes_become_a_member_and_geometries_features() {
         let feature = feature(&Preset::Cloudevents, pairs, &body);
         assert_eq!((feature["type"].as_str(), feature["properties"]["asset"].as_i64()), (Some("Feature"), Some(7)));
         let attributes = &feature["cloudevent"];
-        assert_eq!((attributes["id"].as_str(), attributes["type"].as_str()), (Some("A234-1234"), Some("org.example.moved")));
+        assert_eq!(
+            (attributes["id"].as_str(), attributes["type"].as_str()),
+            (Some("A234-1234"), Some("org.example.moved"))
+        );
     }
     let point = feature(&Preset::Cloudevents, &STRUCTURED, &structured("A", r#"{"type":"Point","coordinates":[1,2]}"#));
     assert_eq!(point["geometry"]["coordinates"], serde_json::json!([1, 2]));

@@ -16,7 +16,11 @@ fn position(time: &str, attributes: &str) -> String {
 const AREA: &str = "CIRCLE (49.133867934876974 8.166520803303387, 33112.6)";
 
 fn event(kind: &str, geofence: u32, with_position: bool) -> String {
-    let position = if with_position { r#"{"id":18336,"deviceId":7,"fixTime":"2018-09-14T15:34:17.000+0000","deviceTime":"2018-09-14T15:34:17.000+0000","latitude":49.0156556,"longitude":8.3975169}"# } else { "null" };
+    let position = if with_position {
+        r#"{"id":18336,"deviceId":7,"fixTime":"2018-09-14T15:34:17.000+0000","deviceTime":"2018-09-14T15:34:17.000+0000","latitude":49.0156556,"longitude":8.3975169}"#
+    } else {
+        "null"
+    };
     format!(
         r#"{{"event":{{"id":1216,"deviceId":7,"type":"{kind}","eventTime":"2018-09-14T15:34:17.906+0000","positionId":18336,"geofenceId":{geofence}}},
         "position":{position},"device":{{"id":7,"uniqueId":"q54"}},"geofence":{{"id":{geofence},"name":"blub9","area":"{AREA}"}}}}"#
@@ -29,7 +33,10 @@ fn a_forwarded_position_is_a_point_with_its_device_and_time() {
     assert_eq!(feature["geometry"], json!({"type":"Point","coordinates":[8.397_516_9, 49.015_655_6]}));
     let properties = &feature["properties"];
     assert_eq!((properties["deviceId"].as_i64(), properties["time"].as_str()), (Some(7), Some("2018-09-14T15:34:17Z")));
-    assert_eq!((properties["device"]["uniqueId"].as_str(), properties["altitude"].as_f64()), (Some("q54"), Some(115.0)));
+    assert_eq!(
+        (properties["device"]["uniqueId"].as_str(), properties["altitude"].as_f64()),
+        (Some("q54"), Some(115.0))
+    );
 }
 
 #[tokio::test]
@@ -64,15 +71,20 @@ async fn events_are_told_apart_by_what_happened() {
         (&[], &event("geofenceEnter", 7, false)),
     ])
     .await;
-    let online = r#"{"event":{"id":5,"deviceId":7,"type":"deviceOnline","eventTime":"2026-11-15T08:00:00Z"},"device":{"id":7}}"#;
+    let online =
+        r#"{"event":{"id":5,"deviceId":7,"type":"deviceOnline","eventTime":"2026-11-15T08:00:00Z"},"device":{"id":7}}"#;
     assert_eq!(rig.words(&[], online).await, "accepted", "an event without a place");
 }
 
 #[test]
 fn areas_of_geofences_have_the_latitude_first() {
-    let area = |area: &str| feature(&Preset::Traccar, &NO_HEADERS, &event("geofenceEnter", 7, false).replace(AREA, area));
+    let area =
+        |area: &str| feature(&Preset::Traccar, &NO_HEADERS, &event("geofenceEnter", 7, false).replace(AREA, area));
     let circle = area(AREA);
-    assert_eq!(circle["geometry"], json!({"type":"Point","coordinates":[8.166_520_803_303_387, 49.133_867_934_876_974]}));
+    assert_eq!(
+        circle["geometry"],
+        json!({"type":"Point","coordinates":[8.166_520_803_303_387, 49.133_867_934_876_974]})
+    );
     assert_eq!(circle["properties"]["radius"], 33112.6);
     let polygon = area("POLYGON ((49.0 8.0, 49.0 8.5, 49.5 8.5, 49.0 8.0))");
     assert_eq!(polygon["geometry"]["coordinates"][0][1], json!([8.5, 49.0]), "{polygon}");
@@ -87,9 +99,17 @@ async fn what_is_wrong_with_a_position_is_said_with_its_place() {
     for (body, code, pointer) in [
         (good.replace("\"latitude\":49.0156556,", ""), "preset_missing", "/position/latitude"),
         (good.replace("49.0156556", "\"north\""), "preset_value", "/position/latitude"),
-        (good.replace("\"deviceTime\":\"2018-09-14T15:34:17.000+00:00\"", "\"deviceTime\":\"yesterday\""), "preset_value", "/position/deviceTime"),
+        (
+            good.replace("\"deviceTime\":\"2018-09-14T15:34:17.000+00:00\"", "\"deviceTime\":\"yesterday\""),
+            "preset_value",
+            "/position/deviceTime",
+        ),
         (r#"{"position":null}"#.to_owned(), "preset_missing", "/position"),
-        (r#"{"position":{"latitude":1,"longitude":2,"fixTime":"2026-01-01T00:00:00Z"}}"#.to_owned(), "preset_missing", "/position/deviceId"),
+        (
+            r#"{"position":{"latitude":1,"longitude":2,"fixTime":"2026-01-01T00:00:00Z"}}"#.to_owned(),
+            "preset_missing",
+            "/position/deviceId",
+        ),
         (r#"{"position":{"latitude":1,"longitude":2,"deviceId":7}}"#.to_owned(), "preset_missing", "/position"),
         (at_geofence("CIRCLE (49 8)"), "preset_value", "/geofence/area"),
         (at_geofence("CIRCLE (49 8, -5)"), "preset_value", "/geofence/area"),
@@ -114,7 +134,10 @@ async fn a_location_of_a_phone_is_a_point_and_known_by_sender_and_time() {
     let feature = feature(&Preset::Owntracks, &PHONE, LOCATION);
     assert_eq!(feature["geometry"], json!({"type":"Point","coordinates":[13.405, 52.52]}));
     let properties = &feature["properties"];
-    assert_eq!((properties["tid"].as_str(), properties["user"].as_str(), properties["device"].as_str()), (Some("jo"), Some("jo"), Some("phone")));
+    assert_eq!(
+        (properties["tid"].as_str(), properties["user"].as_str(), properties["device"].as_str()),
+        (Some("jo"), Some("jo"), Some("phone"))
+    );
     let rig = Rig::new(Preset::Owntracks);
     rig.same(&[
         (&PHONE, LOCATION),
@@ -176,7 +199,10 @@ async fn an_event_of_a_geofence_is_known_by_fence_object_and_time() {
     let found = feature(&Preset::Tile38, &NO_HEADERS, FENCE);
     assert_eq!((found["id"].as_str(), found["geometry"]["coordinates"][0].as_f64()), (Some("truck1"), Some(-112.268)));
     assert_eq!(found["properties"]["fields"]["speed"], 10);
-    let as_point = FENCE.replace(r#""object":{"type":"Point","coordinates":[-112.268,33.512]}"#, r#""point":{"lat":33.512,"lon":-112.268}"#);
+    let as_point = FENCE.replace(
+        r#""object":{"type":"Point","coordinates":[-112.268,33.512]}"#,
+        r#""point":{"lat":33.512,"lon":-112.268}"#,
+    );
     assert_eq!(feature(&Preset::Tile38, &NO_HEADERS, &as_point)["geometry"], found["geometry"]);
     let as_feature = FENCE.replace(r#"{"type":"Point","coordinates":[-112.268,33.512]}"#, r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[-112.268,33.512]},"properties":{"driver":"jo"}}"#);
     assert_eq!(feature(&Preset::Tile38, &NO_HEADERS, &as_feature)["properties"]["properties"]["driver"], "jo");
@@ -188,7 +214,10 @@ async fn an_event_of_a_geofence_is_known_by_fence_object_and_time() {
         (&[], &FENCE.replace("warehouse", "depot")),
         (&[], &FENCE.replace("truck1", "truck2")),
         (&[], &FENCE.replace("13.063184Z", "14.063184Z")),
-        (&[], r#"{"command":"del","hook":"warehouse","key":"fleet","time":"2026-11-14T13:17:13.063184Z","id":"truck1"}"#),
+        (
+            &[],
+            r#"{"command":"del","hook":"warehouse","key":"fleet","time":"2026-11-14T13:17:13.063184Z","id":"truck1"}"#,
+        ),
         (&[], r#"{"command":"drop","hook":"warehouse","key":"fleet","time":"2026-11-14T13:17:13.063184Z"}"#),
     ])
     .await;

@@ -15,7 +15,8 @@ fn all() -> impl Iterator<Item = Preset> {
 #[test]
 fn texts_that_are_not_strict_json_are_refused_by_every_preset() {
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
-    for body in ["{\"a\":1,\"a\":2}", "{\"a\":1}x", "\u{feff}{}", "{\"a\":\"\\ud800\"}", "nul", "{\"a\":1e999}", &deep] {
+    for body in ["{\"a\":1,\"a\":2}", "{\"a\":1}x", "\u{feff}{}", "{\"a\":\"\\ud800\"}", "nul", "{\"a\":1e999}", &deep]
+    {
         for preset in all() {
             let (headers, body, limits) = (headers(&HEADERS), body.to_owned().into(), Limits::default());
             let request = Request { headers: &headers, body: &body, limits: &limits, features_max: 100 };
@@ -44,7 +45,10 @@ fn what_is_copied_into_every_event_is_short() {
     let long = "x".repeat(5_000);
     let operations = format!(r#"{{"info":{{"portalURL":"{long}"}},"events":[{{}}]}}"#);
     let survey = format!(r#"{{"surveyInfo":{{"formTitle":"{long}"}},"applyEdits":[]}}"#);
-    assert_eq!(super::refusal(&Preset::Arcgis, &[], &operations), ("limit_string".to_owned(), "/info/portalURL".to_owned()));
+    assert_eq!(
+        super::refusal(&Preset::Arcgis, &[], &operations),
+        ("limit_string".to_owned(), "/info/portalURL".to_owned())
+    );
     assert_eq!(super::refusal(&Preset::Survey123, &[], &survey), ("limit_string".to_owned(), "/surveyInfo".to_owned()));
     let message = r#"{"_type":"status"}"#;
     assert_eq!(super::refusal(&Preset::Owntracks, &[("x-limit-u", &long)], message).0, "preset_value");
@@ -52,8 +56,29 @@ fn what_is_copied_into_every_event_is_short() {
 
 /// Names that presets look for, so that what is generated gets past the first look.
 const NAMES: [&str; 24] = [
-    "attributes", "geometry", "rings", "paths", "points", "x", "y", "spatialReference", "wkid", "changesUrl", "serviceName",
-    "events", "info", "features", "feature", "applyEdits", "data", "_type", "position", "event", "geofence", "area", "object",
+    "attributes",
+    "geometry",
+    "rings",
+    "paths",
+    "points",
+    "x",
+    "y",
+    "spatialReference",
+    "wkid",
+    "changesUrl",
+    "serviceName",
+    "events",
+    "info",
+    "features",
+    "feature",
+    "applyEdits",
+    "data",
+    "_type",
+    "position",
+    "event",
+    "geofence",
+    "area",
+    "object",
     "id",
 ];
 

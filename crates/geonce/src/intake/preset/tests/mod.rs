@@ -49,7 +49,9 @@ fn feature(preset: &Preset, pairs: &[(&str, &str)], body: &str) -> Value {
 fn refusal(preset: &Preset, pairs: &[(&str, &str)], body: &str) -> (String, String) {
     let fault = match read(preset, pairs, body) {
         Err(fault) => fault,
-        Ok(payloads) => payloads.payloads.into_iter().find_map(|payload| payload.read.err()).expect("it is not refused"),
+        Ok(payloads) => {
+            payloads.payloads.into_iter().find_map(|payload| payload.read.err()).expect("it is not refused")
+        }
     };
     assert!(!fault.message.is_empty());
     (fault.code, fault.pointer)
@@ -59,7 +61,8 @@ fn refusal(preset: &Preset, pairs: &[(&str, &str)], body: &str) -> (String, Stri
 fn the_examples_of_the_documentation_are_read() {
     let mut read_of = Vec::new();
     for section in include_str!("../../../../../../docs/presets.md").split("\n## ").skip(1) {
-        let Some(preset) = Preset::NAMED.into_iter().find(|preset| section.starts_with(&format!("{}\n", preset.name())))
+        let Some(preset) =
+            Preset::NAMED.into_iter().find(|preset| section.starts_with(&format!("{}\n", preset.name())))
         else {
             continue;
         };

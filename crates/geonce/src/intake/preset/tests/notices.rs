@@ -56,7 +56,10 @@ async fn a_webhook_without_geometry_is_known_by_its_delivery() {
     let push = [("x-github-event", "push"), ("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958")];
     let again = [("x-github-event", "push"), ("x-github-delivery", "83d3162e-cc78-11e3-81ab-4c9367dc0958")];
     let found = feature(&Preset::Github, &push, PUSH);
-    assert_eq!((found["properties"]["github_event"].as_str(), found["properties"]["ref"].as_str()), (Some("push"), Some("refs/heads/main")));
+    assert_eq!(
+        (found["properties"]["github_event"].as_str(), found["properties"]["ref"].as_str()),
+        (Some("push"), Some("refs/heads/main"))
+    );
     let rig = Rig::new(Preset::Github);
     rig.same(&[(&push, PUSH), (&push, PUSH)]).await;
     rig.distinct(&[(&again, PUSH)]).await;
