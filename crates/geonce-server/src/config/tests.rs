@@ -266,6 +266,11 @@ fn what_this_release_cannot_do_is_refused_by_name() {
     }
 }
 
+/// A saved configuration without the lines that say where it comes from.
+fn without_comments(saved: &str) -> String {
+    saved.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn a_preset_brings_its_identity_version_and_types_where_the_source_says_none() {
     let settings = load(&source("preset = \"traccar\""), &[]).unwrap();
@@ -277,7 +282,7 @@ fn a_preset_brings_its_identity_version_and_types_where_the_source_says_none() {
     assert!(traccar.policy.accept.types.as_ref().unwrap().contains(&"null".to_owned()));
     let saved = settings.to_toml();
     assert!(saved.contains("preset = \"traccar\""), "{saved}");
-    assert_eq!(load(&saved, &[]).unwrap().to_toml(), saved);
+    assert_eq!(without_comments(&load(&saved, &[]).unwrap().to_toml()), without_comments(&saved));
 
     let said = "preset = \"wis2\"\nidentity = [\"/id\"]\nversion = \"/properties/datetime\"\nidentify = \"auto\"\naccept = { types = [\"Point\"] }";
     let settings = load(&source(said), &[]).unwrap();
@@ -298,8 +303,8 @@ fn a_preset_brings_its_identity_version_and_types_where_the_source_says_none() {
 fn a_map_is_read_checked_and_saved() {
     let settings = load(&source("map = { items = \"/e\", lon = \"/x\", lat = \"/y\", id = \"/id\" }"), &[]).unwrap();
     let saved = settings.to_toml();
-    assert!(saved.contains("map = { items = \"/e\", lon = \"/x\", lat = \"/y\", id = \"/id\" }"), "{saved}");
-    assert_eq!(load(&saved, &[]).unwrap().to_toml(), saved);
+    assert!(saved.contains("map = { id = \"/id\", items = \"/e\", lat = \"/y\", lon = \"/x\" }"), "{saved}");
+    assert_eq!(without_comments(&load(&saved, &[]).unwrap().to_toml()), without_comments(&saved));
     for (text, parts) in [
         ("preset = \"arcgs\"", ["source.a.preset", "arcgis"]),
         ("preset = \"arcgis\"\nfeature = \"/data\"", ["source.a.feature", "arcgis"]),

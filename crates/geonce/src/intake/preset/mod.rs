@@ -30,7 +30,7 @@ use hyper::HeaderMap;
 use json::Value;
 
 /// What all events of a request have in common is copied into each, and so has at most so many bytes.
-const SHARED_BYTES_MAX: usize = 4 << 10;
+const SHARED_BYTES_MAX: usize = 1 << 10;
 
 /// How a source's requests are laid out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
