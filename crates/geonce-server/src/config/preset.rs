@@ -13,7 +13,7 @@ impl Reading<'_> {
         let at = |setting: &str| format!("source.{name}.{setting}");
         let envelope = source.feature.as_ref().is_some_and(|feature| !feature.is_empty());
         let preset = match (source.preset, &source.map) {
-            (Some(PresetWord::Geojson) | None, Some(map)) => Preset::Map(self.map(map, &at("map"))?),
+            (Some(PresetWord::Geojson) | None, Some(map)) => Preset::Map(Box::new(self.map(map, &at("map"))?)),
             (Some(_), Some(_)) => {
                 let failure = self.refuse(&at("map"), "there are both preset and map");
                 return Err(failure.hint("a preset knows where things are; take one of them away"));

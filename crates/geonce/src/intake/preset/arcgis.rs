@@ -7,10 +7,9 @@
 
 use super::feature::{Feature, Properties};
 use super::json::{Object, Value};
-use super::{Changes, Details, Fault, Payload, Payloads, Place, Request, esri, missing, short, unusable};
+use super::{Changes, Details, Fault, Payload, Payloads, Place, Request, digest, each, esri, missing, short, unusable};
 use crate::intake::DeliveryId;
 use geonce_key::DELIVERY_ID_BYTES_MAX;
-use sha2::{Digest, Sha256};
 
 /// What ids are known by.
 const CHANGES: &str = "arcgis-changes";
@@ -19,19 +18,19 @@ const OPERATION: &str = "arcgis-operation";
 pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
     let root = request.json()?;
     if let Some(events) = request.elements(root)? {
-        return Ok(request.each(&events, "", |event, at| one(request, event, at)));
+        return Ok(each(&events, "", |event, at| one(request, event, at)));
     }
     let Some(object) = root.object() else { return Err(unusable("", "a webhook sends an object or a list")) };
     if let Some(events) = object.get("info").and(object.get("events")) {
         let info = object.get("info").and_then(Value::object);
         let portal = short(info.and_then(|info| info.some("portalURL")), "/info/portalURL")?;
         let events = request.elements(events)?.ok_or_else(|| unusable("/events", "events are a list"))?;
-        return Ok(request.each(&events, "/events", |event, at| operation(event, portal, at)));
+        return Ok(each(&events, "/events", |event, at| operation(event, portal, at)));
     }
     if let Some(features) = object.get("features") {
         let common = esri::Common::of(&object, "")?;
         let features = request.elements(features)?.ok_or_else(|| unusable("/features", "features are a list"))?;
-        return Ok(request.each(&features, "/features", |feature, at| match feature.object() {
+        return Ok(each(&features, "/features", |feature, at| match feature.object() {
             Some(object) => esri::payload(&object, common, request.limits, at),
             None => Err(unusable(at, "a feature is an object")),
         }));
@@ -113,16 +112,7 @@ fn operation(value: Value<'_>, portal: Option<Value<'_>>, at: &str) -> Result<Pa
 
 /// An id of any length: a long one by its digest.
 fn identified(by: &str, id: String) -> DeliveryId {
-    let id = if id.len() <= DELIVERY_ID_BYTES_MAX {
-        id
-    } else {
-        use std::fmt::Write as _;
-        Sha256::digest(id.as_bytes()).iter().fold(String::from("sha256:"), |mut text, byte| {
-            // Writing to a String does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    };
+    let id = if id.len() <= DELIVERY_ID_BYTES_MAX { id } else { digest(&id) };
     DeliveryId { by: by.to_owned(), id }
 }
 
@@ -136,17 +126,10 @@ fn unescape(url: &str) -> Option<String> {
     let mut rest = url.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let pair = if *first == b'%' { after.first_chunk::<2>() } else { None };
-        match pair.and_then(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            // What is no escape stands for itself: the documentation's own example has one cut short.
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
+        let byte = pair.and_then(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+        // What is no escape stands for itself: the documentation's own example has one cut short.
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
     }
     String::from_utf8(bytes).ok()
 }

@@ -6,7 +6,7 @@
 
 use super::feature::{Feature, Properties, with_member};
 use super::json::{Object, Value, quote};
-use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, missing, unusable};
+use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, each, missing, unusable};
 use crate::intake::DeliveryId;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +35,7 @@ pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
         return binary(request, root).map(Payloads::from);
     }
     if let Some(events) = request.elements(root)? {
-        return Ok(request.each(&events, "", |event, at| one(request, event, at)));
+        return Ok(each(&events, "", |event, at| one(request, event, at)));
     }
     one(request, root, "").map(Payloads::from)
 }

@@ -2,7 +2,7 @@
 
 use super::feature::{Feature, Properties, from_wkt, geojson, ordinate, point_of};
 use super::json::Value;
-use super::{Details, Fault, Payload, Payloads, Place as Origin, Request, missing, unusable};
+use super::{Details, Fault, Payload, Payloads, Place as Origin, Request, each, missing, unusable};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use geonce_key::{Pointer, wkb};
@@ -42,7 +42,7 @@ impl Map {
         let Some(items) = &self.items else { return self.one(request, root, "").map(Payloads::from) };
         let list = root.at(items).ok_or_else(|| missing(items.as_str(), "list of events"))?;
         let events = request.elements(list)?.ok_or_else(|| unusable(items.as_str(), "events are a list"))?;
-        Ok(request.each(&events, items.as_str(), |event, at| self.one(request, event, at)))
+        Ok(each(&events, items.as_str(), |event, at| self.one(request, event, at)))
     }
 
     fn one(&self, request: &Request<'_>, event: Value<'_>, at: &str) -> Result<Payload, Fault> {

@@ -28,6 +28,8 @@ use geonce_key::policy::{Field, Identity};
 use geonce_key::{Limits, Pointer};
 use hyper::HeaderMap;
 use json::Value;
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
 
 /// What all events of a request have in common is copied into each, and so has at most so many bytes.
 const SHARED_BYTES_MAX: usize = 1 << 10;
@@ -55,7 +57,7 @@ pub enum Preset {
     /// Webhooks of GitHub.
     Github,
     /// Features made from fields that the configuration names.
-    Map(Map),
+    Map(Box<Map>),
 }
 
 /// What a preset reads.
@@ -239,20 +241,28 @@ impl<'a> Request<'a> {
         }
         Ok(Some(elements))
     }
+}
 
-    /// Each element of the list at `pointer`, read on its own: one that cannot be read does not keep the others out.
-    fn each(
-        &self,
-        elements: &[Value<'a>],
-        pointer: &str,
-        read: impl Fn(Value<'a>, &str) -> Result<Payload, Fault>,
-    ) -> Payloads {
-        let one = |(index, element): (usize, &Value<'a>)| {
-            let at = format!("{pointer}/{index}");
-            read(*element, &at).unwrap_or_else(|fault| Payload::refused(*element, at, fault))
-        };
-        Payloads { several: true, payloads: elements.iter().enumerate().map(one).collect() }
-    }
+/// Each element of the list at `pointer`, read on its own: one that cannot be read does not keep the others out.
+fn each<'a>(
+    elements: &[Value<'a>],
+    pointer: &str,
+    read: impl Fn(Value<'a>, &str) -> Result<Payload, Fault>,
+) -> Payloads {
+    let one = |(index, element): (usize, &Value<'a>)| {
+        let at = format!("{pointer}/{index}");
+        read(*element, &at).unwrap_or_else(|fault| Payload::refused(*element, at, fault))
+    };
+    Payloads { several: true, payloads: elements.iter().enumerate().map(one).collect() }
+}
+
+/// The digest of a text, as text.
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().fold(String::from("sha256:"), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 impl Payload {

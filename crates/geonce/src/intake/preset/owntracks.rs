@@ -6,9 +6,10 @@
 
 use super::feature::{Feature, Properties, point};
 use super::json::{Object, Value, quote};
-use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, SHARED_BYTES_MAX, fields, missing, unusable};
-use sha2::{Digest, Sha256};
-use std::fmt::Write as _;
+use super::{
+    Defaults, Details, Fault, Payload, Payloads, Place, Request, SHARED_BYTES_MAX, digest, each, fields, missing,
+    unusable,
+};
 
 /// What tells messages of one device and time apart.
 const PARTS: [&str; 6] = ["_type", "topic", "tid", "tst", "event", "wtst"];
@@ -26,7 +27,7 @@ pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
     }
     let root = request.json()?;
     if let Some(messages) = request.elements(root)? {
-        return Ok(request.each(&messages, "", |message, at| one(request, message, at)));
+        return Ok(each(&messages, "", |message, at| one(request, message, at)));
     }
     one(request, root, "").map(Payloads::from)
 }
@@ -65,13 +66,7 @@ fn id(message: &Object<'_>, value: Value<'_>, added: &[(&str, &str)]) -> String 
     let mut parts: Vec<String> = added.iter().map(|(name, value)| format!("{name}={}", quote(value))).collect();
     parts.extend(PARTS.into_iter().filter_map(|name| Some(format!("{name}={}", message.some(name)?.text()))));
     if message.some("tst").is_none() {
-        let digest = Sha256::digest(value.text().as_bytes());
-        let hex = digest.iter().fold(String::from("sha256="), |mut text, byte| {
-            // Writing to a String does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-        parts.push(hex);
+        parts.push(digest(value.text()));
     }
     parts.join(" ")
 }

@@ -7,7 +7,7 @@
 
 use super::feature::{Feature, Properties, from_wkt, instant, point, point_of};
 use super::json::{Object, Value, quote};
-use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, fields, missing, unusable};
+use super::{Defaults, Details, Fault, Payload, Payloads, Place, Request, each, fields, missing, unusable};
 use geonce_key::Pointer;
 
 /// What may stand beside a position.
@@ -37,7 +37,7 @@ pub(super) fn defaults() -> Defaults {
 pub(super) fn read(request: &Request<'_>) -> Result<Payloads, Fault> {
     let root = request.json()?;
     if let Some(positions) = request.elements(root)? {
-        return Ok(request.each(&positions, "", |position, at| one(request, position, at)));
+        return Ok(each(&positions, "", |position, at| one(request, position, at)));
     }
     one(request, root, "").map(Payloads::from)
 }

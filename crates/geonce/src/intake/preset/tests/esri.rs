@@ -49,8 +49,8 @@ fn holes_find_their_shells_whatever_the_order_of_rings() {
     let parts = found["coordinates"].as_array().unwrap();
     assert_eq!(parts.iter().map(|part| part.as_array().unwrap().len()).collect::<Vec<_>>(), [2, 2]);
     for part in parts {
-        let x = part[0][0][0].as_f64().unwrap();
-        assert_eq!(part[1][0][0].as_f64().unwrap(), x + 2.0, "the hole is in its own shell: {found}");
+        let of = if part[0][0][0] == json!(0.0) { json!(2.0) } else { json!(102.0) };
+        assert_eq!(part[1][0][0], of, "the hole is in its own shell: {found}");
     }
 }
 

@@ -9,16 +9,16 @@ fn pointer(text: &str) -> Pointer {
 }
 
 fn by_numbers(items: Option<&str>) -> Preset {
-    Preset::Map(Map {
+    Preset::Map(Box::new(Map {
         items: items.map(pointer),
         place: MapPlace::Point { lon: pointer("/a/lng"), lat: pointer("/a/lat") },
         id: Some(pointer("/id")),
         properties: Some(pointer("/data")),
-    })
+    }))
 }
 
 fn by(place: MapPlace) -> Preset {
-    Preset::Map(Map { items: None, place, id: None, properties: None })
+    Preset::Map(Box::new(Map { items: None, place, id: None, properties: None }))
 }
 
 const EVENT: &str = r#"{"id":12345678901234567890,"a":{"lng":13.40,"lat":"52.5"},"data":{"kind":"van","n":1e2}}"#;
@@ -48,7 +48,7 @@ async fn texts_that_are_geometries_are_read_with_their_coordinate_system() {
     let hex = by(MapPlace::Wkb(pointer("/geom")));
     let point = geonce_key::wkt::read(b"POINT (13.4 52.5)", &geonce_key::Limits::default()).unwrap();
     let bytes = geonce_key::wkb::write(&point.shape, Some(4326));
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+    let digits = bytes.iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02X}"));
     let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &bytes);
     for (preset, text) in [(&wkt, "SRID=4326;POINT (13.4 52.5)"), (&hex, &*digits), (&hex, &*base64)] {
         let found = feature(preset, &NO_HEADERS, &format!(r#"{{"geom":"{text}","kind":"van"}}"#));
