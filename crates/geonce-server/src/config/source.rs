@@ -84,7 +84,7 @@ impl Reading<'_> {
         };
         let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
         let ordered = source.order == Some(OrderWord::Entity);
-        let fresh_status = source.fresh_status.unwrap_or(202);
+        let fresh_status = source.fresh_status.unwrap_or(if layout.wants_plain_success() { 200 } else { 202 });
         if !matches!(fresh_status, 200 | 202) {
             return Err(self.refuse(&at("fresh_status"), "a fresh event is answered with 202 or 200"));
         }

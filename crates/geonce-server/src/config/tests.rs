@@ -293,6 +293,10 @@ fn a_preset_brings_its_identity_version_and_types_where_the_source_says_none() {
     let arrival = load(&source("preset = \"wis2\"\nversion = \"arrival\""), &[]).unwrap();
     assert!(arrival.sources["a"].arrival && arrival.sources["a"].policy.version.is_none());
     assert_eq!(load(&source("preset = \"wis2\""), &[]).unwrap().sources["a"].identify, Identify::Spatial);
+    assert_eq!(
+        (wis2.fresh_status, load(&source("preset = \"tile38\""), &[]).unwrap().sources["a"].fresh_status),
+        (202, 200)
+    );
     for preset in geonce::intake::Preset::NAMED {
         let settings = load(&source(&format!("preset = {:?}", preset.name())), &[]).unwrap();
         assert_eq!(settings.sources["a"].preset, preset);

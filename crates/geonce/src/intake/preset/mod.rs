@@ -215,6 +215,11 @@ impl Preset {
         *self == Preset::Owntracks
     }
 
+    /// Whether its senders take nothing but a plain success for an answer, and send again after any other.
+    pub fn wants_plain_success(&self) -> bool {
+        *self == Preset::Tile38
+    }
+
     /// What its senders want to read once a request was taken, if it must be something.
     pub fn answer(&self) -> Option<&'static str> {
         (*self == Preset::Owntracks).then_some("[]")
