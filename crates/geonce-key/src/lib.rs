@@ -46,6 +46,7 @@ pub use error::{Code, Error, Result};
 pub use feature::{Feature, Outline, Property, Reader};
 pub use fingerprint::{DELIVERY_ID_BYTES_MAX, Delivery, Encoding, Fingerprint};
 pub use identity::IGNORED;
+pub use json::check as check_json;
 pub use key::{Form, Input, Keyed, Keyer, WARNINGS_MAX, Warning};
 pub use limits::Limits;
 pub use policy::{Pointer, Policy};

@@ -1,16 +1,20 @@
 //! `geonce check`: is a configuration right? Settings, connections, `[[test]]` pairs, and what a person should think over.
 
 use crate::arguments::CheckArguments;
-use crate::config::{self, Place, Settings, TestSettings};
+use crate::config::{self, Place, Settings, SourceSettings, TestSettings};
 use crate::failure::{Failure, Outcome};
 use crate::show::{self, Page, Style};
 use crate::tool::{self, Tool};
+use bytes::Bytes;
 use geonce::clock::Timestamp;
 use geonce::error::Kind;
+use geonce::intake::preset::{self, Details};
+use geonce::intake::{Fault, Identify, Preset};
 use geonce::sink::Mode;
 use geonce_key::explain::{Side, explain};
 use geonce_key::policy::Identity;
-use geonce_key::{Form, Input, Policy};
+use geonce_key::{Delivery, Form, Input};
+use hyper::HeaderMap;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -74,6 +78,7 @@ fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     let (sources, sinks) = (settings.sources.len(), settings.sinks.len());
     let summary = format!("configuration: {from}, {sources} source(s), {sinks} sink(s)");
     let mut findings = vec![Finding::good("config", summary)];
+    findings.extend(layouts(settings));
     findings.extend(warnings(settings, show::now()));
     findings.extend(store(settings));
     let runtime = tool::runtime()?;
@@ -103,6 +108,15 @@ fn print(findings: &[Finding], well: bool, json: bool) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Which sources do not take features as they are.
+fn layouts(settings: &Settings) -> impl Iterator<Item = Finding> {
+    let laid_out = settings.sources.iter().filter(|(_, source)| source.preset != Preset::Geojson);
+    laid_out.map(|(name, source)| {
+        let what = if matches!(source.preset, Preset::Map(_)) { "features are made by" } else { "preset" };
+        Finding::good("preset", format!("source {name}: {what} {}", source.preset.name()))
+    })
 }
 
 /// What is allowed and yet rarely meant.
@@ -217,12 +231,12 @@ fn creatable(what: &str, file: &Path) -> Finding {
 
 /// Compares the files of a test, each with each.
 fn run_test(test: &TestSettings, settings: &Settings) -> Vec<Finding> {
-    let policy = &settings.sources[&test.source].policy;
+    let source = &settings.sources[&test.source];
     let mut findings = Vec::new();
     for (files, same) in [(&test.same, true), (&test.differ, false)] {
         for (i, a) in files.iter().enumerate() {
             for b in &files[i + 1..] {
-                findings.extend(compare(a, b, policy, same, &test.name));
+                findings.extend(compare(a, b, source, same, &test.name));
             }
         }
     }
@@ -233,18 +247,21 @@ fn run_test(test: &TestSettings, settings: &Settings) -> Vec<Finding> {
 }
 
 /// What is wrong with a pair, explained.
-fn compare(a: &PathBuf, b: &PathBuf, policy: &Policy, same: bool, name: &str) -> Option<Finding> {
+fn compare(a: &PathBuf, b: &PathBuf, source: &SourceSettings, same: bool, name: &str) -> Option<Finding> {
     let problem = |failure: Failure| Some(Finding::problem(&failure.within(&format!("test: {name}"))));
     let mut payloads = Vec::new();
     for file in [a, b] {
+        let shown = file.display().to_string();
         match std::fs::read(file) {
-            Ok(bytes) => payloads.push(bytes),
-            Err(error) => return problem(Failure::io(&file.display().to_string(), &error)),
+            Ok(bytes) => match sent(bytes.into(), source) {
+                Ok(sent) => payloads.push(sent),
+                Err(failure) => return problem(failure.within(&shown)),
+            },
+            Err(error) => return problem(Failure::io(&shown, &error)),
         }
     }
-    let side = |bytes| Side { input: Input { form: form(bytes), bytes, crs: None }, policy, delivery: None };
     let names = [a, b].map(|file| file.display().to_string());
-    match explain(&side(&payloads[0]), &side(&payloads[1])) {
+    match explain(&payloads[0].side(source), &payloads[1].side(source)) {
         Ok(explanation) if explanation.same == same => None,
         Ok(explanation) => {
             let verdict = if same { "should be one event" } else { "should be two events" };
@@ -257,6 +274,45 @@ fn compare(a: &PathBuf, b: &PathBuf, policy: &Policy, same: bool, name: &str) ->
             problem(Failure::from(error).within(file))
         }
     }
+}
+
+/// What a test's file holds, as the source's requests are laid out.
+struct Sent {
+    text: Bytes,
+    form: Form,
+    details: Details,
+}
+
+impl Sent {
+    fn side<'a>(&'a self, source: &'a SourceSettings) -> Side<'a> {
+        let own = self.details.delivery.as_ref().filter(|_| source.identify != Identify::Spatial);
+        Side {
+            input: Input { form: self.form, bytes: &self.text, crs: self.details.crs },
+            policy: &source.policy,
+            delivery: own.map(|own| Delivery { by: &own.by, id: &own.id, index: 0 }),
+        }
+    }
+}
+
+fn sent(bytes: Bytes, source: &SourceSettings) -> Result<Sent, Failure> {
+    let (limits, headers) = (&source.policy.limits, HeaderMap::new());
+    let request = preset::Request { headers: &headers, body: &bytes, limits, features_max: 1 };
+    let Some(read) = source.preset.read(&request) else {
+        let form = form(&bytes);
+        return Ok(Sent { text: bytes, form, details: Details::default() });
+    };
+    let refused = |fault: Fault| {
+        let failure = Failure::new("test", format!("{fault} at {:?}", fault.pointer));
+        match fault.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    };
+    let Some(payload) = read.map_err(refused)?.payloads.pop() else {
+        return Err(Failure::new("test", "there is nothing to compare"));
+    };
+    let details = payload.read.map_err(refused)?;
+    Ok(Sent { text: payload.text, form: Form::Json, details })
 }
 
 /// How a test's file is written: text that opens a JSON object, else WKT.

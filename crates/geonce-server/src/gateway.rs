@@ -168,7 +168,8 @@ fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destin
     Ok(destinations)
 }
 
-fn route(name: &str, settings: &SourceSettings, all: &Settings) -> Result<Route, Failure> {
+/// A source as it is configured, ready to be served.
+pub(crate) fn route(name: &str, settings: &SourceSettings, all: &Settings) -> Result<Route, Failure> {
     let mut source = Source::new(name, settings.policy.clone(), &settings.sinks)?;
     let route = |sink: &String| store::Route {
         sink: sink.as_str().into(),
@@ -177,6 +178,7 @@ fn route(name: &str, settings: &SourceSettings, all: &Settings) -> Result<Route,
     source.routes = settings.sinks.iter().map(route).collect();
     source.ordered = settings.ordered;
     source.identify = settings.identify;
+    source.preset = settings.preset.clone();
     source.invalid = settings.invalid;
     source.features_max = all.limits.features_max;
     source.verify = settings.verify.as_ref().map(VerifySettings::verifier).transpose()?;

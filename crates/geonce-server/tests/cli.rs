@@ -222,6 +222,29 @@ fn what_is_wrong_with_a_configuration_is_said_and_ends_with_one() {
 }
 
 #[test]
+fn check_shows_presets_and_compares_payloads_as_they_are_sent() {
+    let config = r#"
+        [source.vans]
+        allow_unsigned = true
+        preset = "traccar"
+        [[test]]
+        name = "a position is sent again"
+        same = ["a.json", "a-again.json"]
+        differ = ["a.json", "b.json"]
+    "#;
+    let position = r#"{"position":{"id":1,"deviceId":7,"deviceTime":"2026-01-14T15:34:17.000+00:00","latitude":49.5,"longitude":8.25}}"#;
+    let folder = Folder::new(&[
+        ("geonce.toml", config),
+        ("a.json", position),
+        ("a-again.json", &position.replace("\"id\":1", "\"id\":2").replace("+00:00", "+0000")),
+        ("b.json", &position.replace("34:17", "34:18")),
+    ]);
+    folder.geonce(&["check"]).expect(0, &["✓ source vans: preset traccar", "✓ test: a position is sent again"]);
+    std::fs::write(folder.path().join("b.json"), position.replace("latitude", "north")).unwrap();
+    folder.geonce(&["check"]).expect(1, &["b.json", "/position/latitude"]);
+}
+
+#[test]
 fn check_runs_the_tests_of_a_configuration_and_explains_what_fails() {
     let tests = r#"
         [[test]]
@@ -468,16 +491,18 @@ fn keys_are_the_same_with_and_without_a_gateway() {
 
 #[test]
 fn the_configurations_that_the_documentation_shows_can_be_loaded() {
-    let secrets = ["DRONES_SECRET", "PARTNER_SECRET", "PARCELS_SECRET", "PORTAL_PASSWORD", "NEW", "OLD"];
+    let secrets =
+        ["DRONES_SECRET", "PARTNER_SECRET", "PARCELS_SECRET", "PORTAL_PASSWORD", "ARCGIS_SECRET", "NEW", "OLD"];
     let variables: Vec<(&str, &str)> = secrets.iter().map(|&name| (name, "d2hpc3BlciBpdCBzb2Z0bHk=")).collect();
     let mut loaded = 0;
-    for page in ["README.md", "docs/configuration.md", "docs/signatures.md"] {
+    for page in ["README.md", "docs/configuration.md", "docs/signatures.md", "docs/presets.md"] {
         let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)).unwrap();
         for block in text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
             let example = match block {
                 // Needs files of its own.
                 fragment if fragment.starts_with("[[test]]") => continue,
                 fragment if fragment.starts_with("verify") => format!("[source.a]\n{fragment}"),
+                fragment if fragment.starts_with("map") => format!("[source.a]\nallow_unsigned = true\n{fragment}"),
                 whole => whole.to_owned(),
             };
             let folder = Folder::new(&[("geonce.toml", &example)]);
@@ -486,5 +511,5 @@ fn the_configurations_that_the_documentation_shows_can_be_loaded() {
             loaded += 1;
         }
     }
-    assert_eq!(loaded, 4);
+    assert_eq!(loaded, 7);
 }

@@ -53,7 +53,7 @@ impl Gateway {
                 points::write(1, number, &mut body);
                 body.push(b'\n');
             }
-            let arrival = Arrival { body: body.into(), format: Format::Lines, delivery: None };
+            let arrival = Arrival { body: body.into(), format: Format::Lines, ..Arrival::default() };
             let receipt = self.intake.receive(&self.source, arrival).await.map_err(|_| "refused")?;
             if receipt.features.iter().any(|feature| !matches!(feature, FeatureReceipt::Accepted { .. })) {
                 return Err("an event was known before it was made".into());

@@ -9,6 +9,7 @@ mod scan;
 pub(crate) use scan::parse;
 
 use crate::decimal::Decimal;
+use crate::{Limits, Result};
 use std::borrow::Cow;
 
 /// What a node is.
@@ -100,6 +101,11 @@ impl Document<'_> {
     pub(crate) fn root(&self) -> Value<'_> {
         Value { document: self, at: 0 }
     }
+}
+
+/// Refuses a text that is not strict JSON within the limits, for callers who then read it by other means.
+pub fn check(bytes: &[u8], limits: &Limits) -> Result<()> {
+    parse(bytes, limits, &mut Tape::default()).map(|_| ())
 }
 
 /// One value of a document.

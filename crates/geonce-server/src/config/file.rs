@@ -111,8 +111,10 @@ pub(super) struct Source {
     pub(super) feature: Option<String>,
     /// How text of the identity is compared [default: exact].
     pub(super) unicode: Option<UnicodeWord>,
-    /// How payloads are laid out [default: geojson].
-    pub(super) preset: Option<String>,
+    /// Whose requests these are, and so how they are laid out [default: geojson].
+    pub(super) preset: Option<PresetWord>,
+    /// Where the parts of a Feature are, for senders that no preset knows.
+    pub(super) map: Option<Map>,
     /// Which payloads are taken at all.
     pub(super) accept: Option<Accept>,
     /// What becomes of geometries that are not valid: refused, or kept as dead to be repaired [default: reject].
@@ -285,6 +287,7 @@ macro_rules! word {
     };
 }
 
+word! { PresetWord { Geojson, Arcgis, Survey123, Cloudevents, Wis2, Traccar, Owntracks, Tile38, Github } }
 word! { IdentifyWord { Auto, Spatial, Delivery } }
 word! { LinesWord { Directed, Undirected } }
 word! { PartsWord { Sorted, Ordered } }
@@ -305,6 +308,26 @@ pub(super) enum IsolationWord {
 
 word! { LevelWord { Error, Warn, Info, Debug, Trace } }
 word! { FormatWord { Auto, Pretty, Json } }
+
+/// Where the parts of a Feature are, as JSON pointers.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Map {
+    /// A list of events; all other pointers are then within each of them.
+    pub(super) items: Option<String>,
+    /// The longitude.
+    pub(super) lon: Option<String>,
+    /// The latitude.
+    pub(super) lat: Option<String>,
+    /// The geometry as WKT.
+    pub(super) wkt: Option<String>,
+    /// The geometry as WKB, hexadecimal or base 64.
+    pub(super) wkb: Option<String>,
+    /// The id of the Feature.
+    pub(super) id: Option<String>,
+    /// Its properties, an object [default: all that is not the geometry].
+    pub(super) properties: Option<String>,
+}
 
 /// Which payloads are taken at all.
 #[derive(Deserialize, JsonSchema)]

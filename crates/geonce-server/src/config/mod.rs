@@ -9,6 +9,7 @@ mod human;
 mod layers;
 mod limits;
 mod order;
+mod preset;
 mod save;
 mod sink;
 mod source;

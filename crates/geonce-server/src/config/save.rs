@@ -5,9 +5,11 @@ use super::source::{ARRIVAL, OnStoreDown};
 use super::store::ACCEPT_LOSS;
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
 use super::{CacheSettings, HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
-use geonce::intake::{Identify, Invalid};
+use geonce::intake::preset::MapPlace;
+use geonce::intake::{Identify, Invalid, Preset};
 use geonce::signature::{HmacScheme, Scheme};
 use geonce::sink::{Columns, Mode};
+use geonce_key::Pointer;
 use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -154,6 +156,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
     if policy.key_secret.is_some() {
         all.push(("key_secret", secret(&source.key_secret_shown)));
     }
+    all.push(layout(&source.preset));
     all.extend(policy.feature.as_ref().map(|pointer| ("feature", text(pointer.as_str()))));
     all.extend(accept(source).map(|accept| ("accept", accept)));
     all.extend([
@@ -169,6 +172,20 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
     all.extend(source.previous.as_deref().map(|previous| ("previous", path(previous))));
     all.push(("sink", list(source.sinks.iter().map(|sink| text(sink)))));
     all
+}
+
+fn layout(preset: &Preset) -> (&'static str, Value) {
+    let Preset::Map(map) = preset else { return ("preset", text(preset.name())) };
+    let pointer = |name, pointer: &Pointer| (name, text(pointer.as_str()));
+    let mut parts: Vec<_> = map.items.iter().map(|items| pointer("items", items)).collect();
+    match &map.place {
+        MapPlace::Point { lon, lat } => parts.extend([pointer("lon", lon), pointer("lat", lat)]),
+        MapPlace::Wkt(wkt) => parts.push(pointer("wkt", wkt)),
+        MapPlace::Wkb(wkb) => parts.push(pointer("wkb", wkb)),
+    }
+    parts.extend(map.id.iter().map(|id| pointer("id", id)));
+    parts.extend(map.properties.iter().map(|properties| pointer("properties", properties)));
+    ("map", table(parts))
 }
 
 fn accept(source: &SourceSettings) -> Option<Value> {

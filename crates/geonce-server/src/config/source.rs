@@ -4,10 +4,10 @@ use super::file::{self, DimensionsValue, IdentifyWord, InvalidWord, LinesWord, N
 use super::file::{StoreDownWord, UnicodeWord};
 use super::human::Size;
 use super::verify::{Shown, VerifySettings};
-use super::{HIDDEN, Reading, fields};
+use super::{HIDDEN, Reading, fields, preset};
 use crate::arguments::parse_crs;
 use crate::failure::Failure;
-use geonce::intake::{Identify, Invalid};
+use geonce::intake::{Identify, Invalid, Preset};
 use geonce_key::policy::{Accept, Dimensions, Identity, Lines, Parts, Secret, Unicode};
 use geonce_key::{Keyer, Limits, Pointer, Policy};
 use std::path::PathBuf;
@@ -38,6 +38,8 @@ pub(crate) struct SourceSettings {
     pub(crate) arrival: bool,
     /// How requests are proved genuine; without it, anybody may send.
     pub(crate) verify: Option<VerifySettings>,
+    /// How requests are laid out.
+    pub(crate) preset: Preset,
     pub(crate) identify: Identify,
     pub(crate) invalid: Invalid,
     /// Whether events of one entity are delivered one after the other.
@@ -73,14 +75,16 @@ impl Reading<'_> {
         let verify = source.verify.take().map(|verify| self.verify(verify, &at("verify"))).transpose()?;
         self.signed_or_said(name, verify.is_some(), source.allow_unsigned)?;
         let arrival = source.version.as_deref() == Some(ARRIVAL);
+        let layout = self.preset(name, &source)?;
         let identify = match source.identify {
-            Some(IdentifyWord::Auto) | None => Identify::Auto,
+            None => preset::identify(&layout),
+            Some(IdentifyWord::Auto) => Identify::Auto,
             Some(IdentifyWord::Spatial) => Identify::Spatial,
             Some(IdentifyWord::Delivery) => Identify::Delivery,
         };
         let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
         let ordered = source.order == Some(OrderWord::Entity);
-        let fresh_status = source.fresh_status.unwrap_or(202);
+        let fresh_status = source.fresh_status.unwrap_or(if layout.wants_plain_success() { 200 } else { 202 });
         if !matches!(fresh_status, 200 | 202) {
             return Err(self.refuse(&at("fresh_status"), "a fresh event is answered with 202 or 200"));
         }
@@ -104,6 +108,7 @@ impl Reading<'_> {
             policy: self.policy(name, source, limits, true)?,
             arrival,
             verify,
+            preset: layout,
             identify,
             invalid,
             ordered,
@@ -124,8 +129,6 @@ impl Reading<'_> {
     fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
         self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
-        let preset = source.preset.as_deref().is_some_and(|preset| preset != "geojson");
-        self.not_yet(&at("preset"), preset, "the only preset is \"geojson\"; see feature for envelopes")?;
         let repair = source.invalid == Some(InvalidWord::Repair);
         self.not_yet(&at("invalid"), repair, "payloads are rejected, or kept with \"dead\"")
     }
@@ -174,6 +177,10 @@ impl Reading<'_> {
             text.map(|text| self.at(&at(setting), Pointer::parse(&text))).transpose()
         };
         let base = Policy::default();
+        let layout = self.preset(name, &source)?;
+        let defaults = layout.defaults();
+        let own = source.identity.is_some() || source.ignore.is_some();
+        let version_said = source.version.is_some();
         let scope = source.scope.unwrap_or_else(|| name.to_owned());
         if scope.is_empty() {
             return Err(self.refuse(&at("scope"), "a scope needs a name"));
@@ -200,10 +207,17 @@ impl Reading<'_> {
             limits: limits.clone(),
             ..base
         };
+        if let Some(identity) = defaults.identity.filter(|_| !own) {
+            policy.identity = identity;
+        }
+        if !version_said {
+            policy.version = defaults.version;
+        }
         if let Some(accept) = source.accept {
             let schema = accept.schema.map(|file| super::read_bounded(&self.folder.join(file), SCHEMA_BYTES_MAX));
             policy.accept = Accept { types: accept.types, bounds: accept.bounds, schema: schema.transpose()? };
         }
+        preset::accept(&mut policy.accept, &layout);
         if let Some(previous) = source.previous.filter(|file| with_previous && !file.is_empty()) {
             let file = self.folder.join(previous);
             let before = super::policy_in(&file, Some(name), self.environment, false)

@@ -258,12 +258,68 @@ fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
 fn what_this_release_cannot_do_is_refused_by_name() {
     for (text, path) in [
         (source("near = { vertex = \"5 cm\" }"), "source.a.near"),
-        (source("preset = \"arcgis\""), "source.a.preset"),
         (source("invalid = \"repair\""), "source.a.invalid"),
         (source("[sink.s]\nurl = \"gpkg:x\"\napplied_retention = \"7d\""), "sink.s.applied_retention"),
     ] {
         let failure = refused(&text, &[]);
         assert!(failure.contains("[config_not_yet]") && failure.contains(&format!(" {path}: ")), "{text}\n{failure}");
+    }
+}
+
+/// A saved configuration without the lines that say where it comes from.
+fn without_comments(saved: &str) -> String {
+    saved.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_preset_brings_its_identity_version_and_types_where_the_source_says_none() {
+    let settings = load(&source("preset = \"traccar\""), &[]).unwrap();
+    let traccar = &settings.sources["a"];
+    assert_eq!((traccar.preset.name(), traccar.identify), ("traccar", Identify::Auto));
+    assert_eq!(traccar.policy.version.as_ref().map(Pointer::as_str), Some("/properties/time"));
+    let Identity::Fields(fields) = &traccar.policy.identity else { panic!("{:?}", traccar.policy.identity) };
+    assert_eq!((fields[0].at.as_str(), fields[0].optional, fields[1].optional), ("/properties/deviceId", false, true));
+    assert!(traccar.policy.accept.types.as_ref().unwrap().contains(&"null".to_owned()));
+    let saved = settings.to_toml();
+    assert!(saved.contains("preset = \"traccar\""), "{saved}");
+    assert_eq!(without_comments(&load(&saved, &[]).unwrap().to_toml()), without_comments(&saved));
+
+    let said = "preset = \"wis2\"\nidentity = [\"/id\"]\nversion = \"/properties/datetime\"\nidentify = \"auto\"\naccept = { types = [\"Point\"] }";
+    let settings = load(&source(said), &[]).unwrap();
+    let wis2 = &settings.sources["a"];
+    assert_eq!(wis2.policy.version.as_ref().map(Pointer::as_str), Some("/properties/datetime"));
+    assert!(matches!(&wis2.policy.identity, Identity::Fields(fields) if fields[0].at.as_str() == "/id"));
+    assert_eq!((wis2.identify, wis2.policy.accept.types.as_ref().unwrap().len()), (Identify::Auto, 1));
+    let arrival = load(&source("preset = \"wis2\"\nversion = \"arrival\""), &[]).unwrap();
+    assert!(arrival.sources["a"].arrival && arrival.sources["a"].policy.version.is_none());
+    assert_eq!(load(&source("preset = \"wis2\""), &[]).unwrap().sources["a"].identify, Identify::Spatial);
+    assert_eq!(
+        (wis2.fresh_status, load(&source("preset = \"tile38\""), &[]).unwrap().sources["a"].fresh_status),
+        (202, 200)
+    );
+    for preset in geonce::intake::Preset::NAMED {
+        let settings = load(&source(&format!("preset = {:?}", preset.name())), &[]).unwrap();
+        assert_eq!(settings.sources["a"].preset, preset);
+    }
+}
+
+#[test]
+fn a_map_is_read_checked_and_saved() {
+    let settings = load(&source("map = { items = \"/e\", lon = \"/x\", lat = \"/y\", id = \"/id\" }"), &[]).unwrap();
+    let saved = settings.to_toml();
+    assert!(saved.contains("map = { id = \"/id\", items = \"/e\", lat = \"/y\", lon = \"/x\" }"), "{saved}");
+    assert_eq!(without_comments(&load(&saved, &[]).unwrap().to_toml()), without_comments(&saved));
+    for (text, parts) in [
+        ("preset = \"arcgs\"", ["source.a.preset", "arcgis"]),
+        ("preset = \"arcgis\"\nfeature = \"/data\"", ["source.a.feature", "arcgis"]),
+        ("preset = \"arcgis\"\nmap = { wkt = \"/g\" }", ["source.a.map", "both"]),
+        ("map = { lon = \"/x\" }", ["source.a.map", "lon and lat"]),
+        ("map = { wkt = \"/g\", wkb = \"/h\" }", ["source.a.map", "one way"]),
+        ("map = { wkt = \"g\" }", ["source.a.map.wkt", "starts with"]),
+        ("map = { wtk = \"/g\" }", ["wtk", "wkt"]),
+    ] {
+        let failure = refused(&source(text), &[]);
+        assert!(parts.iter().all(|part| failure.contains(part)), "{text}\n{failure}");
     }
 }
 

@@ -330,8 +330,11 @@ impl Counts {
             RequestOutcome::Conflict
         } else if self.duplicate > 0 {
             RequestOutcome::Duplicate
-        } else {
+        } else if self.refused > 0 {
             RequestOutcome::Refused
+        } else {
+            // Nothing was sent, and taken.
+            RequestOutcome::Accepted
         }
     }
 
@@ -348,9 +351,13 @@ impl Counts {
     }
 }
 
-/// The answer to a request that was taken apart; `fresh` is the status of new events.
-pub(super) fn receipt(receipt: &Receipt, counts: &Counts, fresh: StatusCode) -> Answer {
-    let status = counts.status(fresh);
+/// The answer to a request that was taken apart; `fresh` is the status of new events. A sender that reads answers its
+/// own way is told `wanted` instead of what became of its events.
+pub(super) fn receipt(receipt: &Receipt, counts: &Counts, fresh: StatusCode, wanted: Option<&'static str>) -> Answer {
+    let status = if receipt.features.is_empty() && wanted.is_some() { StatusCode::OK } else { counts.status(fresh) };
+    if let Some(wanted) = wanted.filter(|_| status.is_success()) {
+        return respond(status, JSON, wanted);
+    }
     let mut out = String::new();
     match receipt.features.as_slice() {
         [] => return Problem::empty().answer(),

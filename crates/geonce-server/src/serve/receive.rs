@@ -3,13 +3,14 @@
 //! A signature is checked over the body as it was received, before it is inflated: that is what senders sign.
 
 use super::answer::{self, Answer, Counts, Problem, code};
-use super::body::{self, Coding};
+use super::body::{self, Coding, Content};
 use super::connection::{Phase, Watch};
 use super::route::percent_decode_text;
 use super::{Gateway, Served};
 use geonce::clock::Stopwatch;
-use geonce::intake::{Arrival, FeatureReceipt, Receipt, Refused, Source};
+use geonce::intake::{Arrival, FeatureReceipt, GAP, Receipt, Refused, Source};
 use geonce::signature::{self, CHALLENGE_BYTES_MAX, Verified};
+use geonce_key::split::Format;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -35,7 +36,8 @@ pub(super) async fn post(gateway: &Gateway, served: &Served, watch: &Watch, requ
             }
             served.metrics.keyed(receipt.keying);
             let fresh = if served.route.fresh_status == 200 { StatusCode::OK } else { StatusCode::ACCEPTED };
-            (counts.outcome(), answer::receipt(&receipt, &counts, fresh))
+            log_gaps(served, &receipt);
+            (counts.outcome(), answer::receipt(&receipt, &counts, fresh, served.route.source.preset.answer()))
         }
         Err(problem) => {
             if problem.code() != code::UNVERIFIED
@@ -63,7 +65,7 @@ async fn receive(
     watch: &Watch,
     request: Request<Incoming>,
 ) -> Result<Receipt, Problem> {
-    let (head, incoming) = request.into_parts();
+    let (mut head, incoming) = request.into_parts();
     let route = &served.route;
     let stated = body::coding(&head.headers).and_then(|coding| Ok((coding, body::content(&head.headers)?)));
     let (coding, content) = stated.inspect_err(|_| {
@@ -85,12 +87,15 @@ async fn receive(
         if coding == Coding::Gzip {
             received = body::inflate(received, route.body_bytes_max, &gateway.budget).await?;
         }
-        if received.bytes.is_empty() {
+        let nothing = received.bytes.is_empty();
+        if nothing && !source.preset.takes_nothing() {
             return Err(Problem::empty());
         }
+        let content = if nothing { Content::Payload(Format::Json) } else { content };
         let (body, format) = body::payload(received.bytes.clone(), content, part.is_some())?;
         let delivery = source.delivery_id(&head.headers, verified.as_ref()).map_err(|fault| Problem::from(&fault))?;
-        let receipt = gateway.intake.receive(source, Arrival { body, format, delivery }).await;
+        let headers = std::mem::take(&mut head.headers);
+        let receipt = gateway.intake.receive(source, Arrival { body, format, delivery, headers }).await;
         receipt.map_err(|refused| {
             log_store(gateway, &refused);
             Problem::from(&refused)
@@ -120,6 +125,16 @@ fn log_store(gateway: &Gateway, refused: &Refused) {
         && let Some(more) = gateway.metrics.store_failures_logged.now()
     {
         tracing::error!(%error, kind = error.kind().as_str(), hint = error.hint_text(), more, "the store failed");
+    }
+}
+
+/// A gap in what a sender announces is for whoever runs the gateway: senders do not read answers.
+fn log_gaps(served: &Served, receipt: &Receipt) {
+    for feature in &receipt.features {
+        let FeatureReceipt::Accepted { event, warnings, .. } = feature else { continue };
+        for gap in warnings.iter().filter(|warning| warning.code == GAP) {
+            tracing::warn!(source = &*served.route.source.name, %event, code = gap.code, "{}", gap.message);
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Rig {
             )
         };
         let body = names.iter().map(line).collect::<Vec<_>>().join("\n").into();
-        let arrival = Arrival { body, format: Format::Lines, delivery: None };
+        let arrival = Arrival { body, format: Format::Lines, ..Arrival::default() };
         let receipt = self.intake.receive(&self.source, arrival).await.unwrap();
         assert!(receipt.features.iter().all(|feature| matches!(feature, FeatureReceipt::Accepted { .. })));
     }
@@ -263,7 +263,7 @@ async fn an_event_is_given_up_when_its_time_is_over_and_revived_by_a_redelivery(
     serving.end().await;
     let body = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[1,2]},"properties":{"name":"a"}}"#.into();
     let receipt =
-        rig.intake.receive(&rig.source, Arrival { body, format: Format::Json, delivery: None }).await.unwrap();
+        rig.intake.receive(&rig.source, Arrival { body, format: Format::Json, ..Arrival::default() }).await.unwrap();
     assert!(matches!(receipt.features[..], [FeatureReceipt::Duplicate { revived: true, .. }]), "{receipt:?}");
     let serving = rig.serve("zones", at_once(), &scripted(applied));
     let ledger = rig.until(|ledger| ledger.applied == 1).await;

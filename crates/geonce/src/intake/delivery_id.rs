@@ -34,13 +34,19 @@ impl Source {
                 return Ok(Some(DeliveryId { by: name.to_owned(), id }));
             }
         }
-        if self.identify == Identify::Delivery {
-            let message = "this source identifies events by their delivery id, and the request has none";
-            let hint = format!("headers that carry one: {}", HEADERS.join(", "));
-            return Err(Fault { hint: Some(hint), ..Fault::new(Class::Schema, "identity_missing", message) });
+        // A preset may find one in the body; whether it does is seen when that is read.
+        if self.identify == Identify::Delivery && !self.preset.has_ids() {
+            return Err(missing());
         }
         Ok(None)
     }
+}
+
+/// A request without an id, where each needs one.
+pub(super) fn missing() -> Fault {
+    let message = "this source identifies events by their delivery id, and the request has none";
+    let hint = format!("headers that carry one: {}", HEADERS.join(", "));
+    Fault { hint: Some(hint), ..Fault::new(Class::Schema, "identity_missing", message) }
 }
 
 fn find(headers: &HeaderMap, name: &str) -> Result<Option<String>, Fault> {

@@ -4,9 +4,13 @@
 //! request whose features are all refused leaves nothing but a count.
 
 mod delivery_id;
+mod gaps;
+pub mod preset;
 mod read;
 
 pub use delivery_id::DeliveryId;
+pub use gaps::GAP;
+pub use preset::Preset;
 
 use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind};
@@ -14,8 +18,10 @@ use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
 use crate::signature::Verifier;
 use crate::store::{Admission, Counted, NewEvent, Route, Store, Verdict};
 use bytes::Bytes;
+use gaps::Gaps;
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Keyer, Policy, Reader, Warning};
+use hyper::HeaderMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,6 +72,10 @@ pub struct Source {
     pub ordered: bool,
     /// At most so many features in one request.
     pub features_max: usize,
+    /// How requests are laid out.
+    pub preset: Preset,
+    /// Which changes its sender has announced.
+    gaps: Gaps,
     /// Keyers that are not in use, with their memory.
     keyers: Keyers,
 }
@@ -93,6 +103,8 @@ impl Source {
             routes: sinks.iter().map(|sink| Route::to(sink)).collect(),
             ordered: false,
             features_max: FEATURES_MAX,
+            preset: Preset::Geojson,
+            gaps: Gaps::default(),
             keyers: Keyers(Mutex::new(vec![Tools { keyer: first, reader: None }])),
         })
     }
@@ -118,7 +130,7 @@ impl Source {
 pub const FEATURES_MAX: usize = 100_000;
 
 /// What arrived.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Arrival {
     /// The body, inflated.
     pub body: Bytes,
@@ -126,6 +138,8 @@ pub struct Arrival {
     pub format: Format,
     /// The sender's id for it, where that counts.
     pub delivery: Option<DeliveryId>,
+    /// The request's headers, for presets that read them.
+    pub headers: HeaderMap,
 }
 
 /// Why a feature, or a whole request, is refused.
@@ -146,6 +160,10 @@ pub struct Fault {
 impl Fault {
     fn new(class: Class, code: &str, message: impl Into<String>) -> Fault {
         Fault { class, code: code.to_owned(), pointer: String::new(), message: message.into(), hint: None }
+    }
+
+    fn with_hint(self, hint: &str) -> Fault {
+        Fault { hint: Some(hint.to_owned()), ..self }
     }
 
     fn into_cause(self) -> Cause {
@@ -335,6 +353,9 @@ impl Intake {
 
     async fn record(&self, source: &Source, read: read::Read, now: Timestamp) -> Result<Receipt, Refused> {
         let several = read.several;
+        if read.features.is_empty() {
+            return Ok(Receipt { several, features: Vec::new(), keying: Duration::ZERO, storing: Duration::ZERO });
+        }
         if read.features.iter().all(|feature| feature.keyed.is_err()) {
             return Ok(self.refuse_all(source, read));
         }

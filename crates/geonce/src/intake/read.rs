@@ -1,6 +1,6 @@
 //! Divides a body into features and makes the key of each.
 
-use super::{Arrival, DeliveryId, Fault, Invalid, Source, Tools, VERSION_AHEAD_MAX};
+use super::{Arrival, DeliveryId, Fault, Identify, Invalid, Source, Tools, VERSION_AHEAD_MAX, delivery_id, preset};
 use crate::clock::Timestamp;
 use crate::event::Class;
 use crate::store::Order;
@@ -40,7 +40,17 @@ pub(super) struct Known {
 /// Divides and keys. A fault means that the request as a whole cannot be read.
 pub(super) fn read(source: &Source, arrival: &Arrival, now: Timestamp) -> Result<Read, Fault> {
     source.with_keyer(|Tools { keyer, reader }| {
-        let mut reading = Reading { source, arrival, now, keyer, reader: reader.as_mut(), features: Vec::new() };
+        let mut reading = Reading {
+            source,
+            arrival,
+            now,
+            keyer,
+            reader: reader.as_mut(),
+            features: Vec::new(),
+            delivery: arrival.delivery.clone(),
+            first: 0,
+            crs: None,
+        };
         let several = reading.run()?;
         Ok(Read { several, features: reading.features })
     })?
@@ -64,12 +74,21 @@ struct Reading<'a> {
     /// Where events of an entity have an order.
     reader: Option<&'a mut Reader>,
     features: Vec<Found>,
+    /// The id that features are delivered under.
+    delivery: Option<DeliveryId>,
+    /// The first feature that is delivered under it.
+    first: usize,
+    /// The coordinate system that a preset found beside the feature.
+    crs: Option<u32>,
 }
 
 impl Reading<'_> {
     /// Whether the request could hold several features.
     fn run(&mut self) -> Result<bool, Fault> {
         let arrival = self.arrival;
+        if let Some(several) = self.preset() {
+            return several;
+        }
         if arrival.body.is_empty() {
             return Err(Fault::new(Class::Schema, "json_incomplete", "the body is empty"));
         }
@@ -98,6 +117,56 @@ impl Reading<'_> {
         Ok(several || self.features.len() > 1)
     }
 
+    /// What the source's preset finds in the request, if it has one; whether it could hold several.
+    fn preset(&mut self) -> Option<Result<bool, Fault>> {
+        let Source { preset, policy, features_max, .. } = self.source;
+        let Arrival { headers, body, .. } = self.arrival;
+        let request = preset::Request { headers, body, limits: &policy.limits, features_max: *features_max };
+        let payloads = match preset.read(&request)? {
+            Ok(payloads) => payloads,
+            Err(fault) => return Some(Err(fault)),
+        };
+        let mut several = payloads.several;
+        for (index, payload) in payloads.payloads.into_iter().enumerate() {
+            match self.payload(index, payload) {
+                Ok(collection) => several |= collection,
+                Err(fault) => return Some(Err(fault)),
+            }
+        }
+        Some(Ok(several))
+    }
+
+    /// One event that a preset found; whether it is a collection.
+    fn payload(&mut self, index: usize, payload: preset::Payload) -> Result<bool, Fault> {
+        let preset::Payload { text, place, read } = payload;
+        let line = index as u64 + 1;
+        let details = match read {
+            Ok(details) => details,
+            Err(fault) => {
+                self.features.push(Found { line, form: Form::Json, crs: None, payload: text, keyed: Err(fault) });
+                return Ok(false);
+            }
+        };
+        // An id in the body is what the signature vouches for, and this event's own.
+        let own = details.delivery.filter(|_| self.source.identify != Identify::Spatial);
+        let before = self.features.len();
+        if let Some(own) = own {
+            (self.delivery, self.first) = (Some(own), before);
+        } else if self.delivery != self.arrival.delivery {
+            (self.delivery, self.first) = (self.arrival.delivery.clone(), 0);
+        }
+        self.crs = details.crs;
+        let collection = self.document(line, Form::Json, text, false)?;
+        let gap = details.changes.and_then(|changes| self.source.gaps.note(&changes));
+        for found in &mut self.features[before..] {
+            match &mut found.keyed {
+                Ok(known) => known.warnings.extend(gap.clone()),
+                Err(fault) => fault.pointer = place.of(&fault.pointer),
+            }
+        }
+        Ok(collection)
+    }
+
     /// A feature, or a collection of them.
     fn document(&mut self, line: u64, form: Form, payload: Bytes, envelope: bool) -> Result<bool, Fault> {
         let limits = &self.source.policy.limits;
@@ -106,7 +175,7 @@ impl Reading<'_> {
             _ => None,
         };
         let Some(mut splitter) = collection else {
-            self.feature(line, form, None, payload)?;
+            self.feature(line, form, self.crs, payload)?;
             return Ok(false);
         };
         while let Some(found) = splitter.next() {
@@ -152,12 +221,15 @@ impl Reading<'_> {
         };
         let order = order.map(|entity| Order::new(entity, self.keyer.version()));
         let warnings = keyed.warnings;
-        let Some(DeliveryId { by, id }) = &self.arrival.delivery else {
+        if self.source.identify == Identify::Delivery && self.delivery.is_none() {
+            return Err(delivery_id::missing());
+        }
+        let Some(DeliveryId { by, id }) = &self.delivery else {
             let (key, aliases) = (keyed.fingerprint, keyed.aliases);
             return Ok(Known { key, aliases, spatial: Vec::new(), content, warnings, order, invalid });
         };
         let policy = &self.source.policy;
-        let delivery = Delivery { by, id, index: index as u64 };
+        let delivery = Delivery { by, id, index: (index - self.first) as u64 };
         let key = delivery.fingerprint(&policy.scope, policy.key_secret.as_ref()).map_err(fault)?;
         let mut spatial = vec![keyed.fingerprint];
         spatial.extend(keyed.aliases);

@@ -42,7 +42,7 @@ impl Rig {
 
     async fn send_as(&self, delivery: Option<&str>, format: Format, body: &str) -> Result<Receipt, Refused> {
         let delivery = delivery.map(|id| DeliveryId { by: "webhook-id".to_owned(), id: id.to_owned() });
-        let arrival = Arrival { body: body.as_bytes().to_vec().into(), format, delivery };
+        let arrival = Arrival { body: body.as_bytes().to_vec().into(), format, delivery, ..Arrival::default() };
         self.intake.receive(&self.source, arrival).await
     }
 

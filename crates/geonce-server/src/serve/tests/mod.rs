@@ -3,6 +3,7 @@
 mod answers;
 mod clients;
 mod operations;
+mod presets;
 mod store;
 
 use super::listen::Drained;

@@ -73,7 +73,7 @@ impl Gateway {
             )
         };
         let body = (first..first + count).map(line).collect::<Vec<_>>().join("\n").into();
-        self.intake.receive(&self.source, Arrival { body, format: Format::Lines, delivery: None }).await.unwrap();
+        self.intake.receive(&self.source, Arrival { body, format: Format::Lines, ..Arrival::default() }).await.unwrap();
     }
 
     fn serve(&self, batch_events_max: usize) -> Serving {

@@ -78,7 +78,8 @@ fn write_string(text: &str, out: &mut Vec<u8>) {
     let _ = write!(out, "{}", serde_json::Value::from(text));
 }
 
-fn write_geometry(shape: &Shape<f64>, out: &mut Vec<u8>) {
+/// Appends a shape as `GeoJSON`, its numbers as they are.
+pub(crate) fn write_geometry(shape: &Shape<f64>, out: &mut Vec<u8>) {
     if shape.collection {
         out.extend_from_slice(br#"{"type":"GeometryCollection","geometries":["#);
     }
