@@ -11,7 +11,7 @@ JTS := $(if $(wildcard $(CORPORA)/jts),--corpora $(CORPORA))
 EXAMPLES := target/release/examples
 BINARY := target/release/geonce
 
-.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bless docs fuzz release release-bench
+.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bench-load bless docs fuzz release release-bench
 
 check:
 	cargo check --workspace --all-targets
@@ -73,6 +73,10 @@ bench-gateway: $(VENV)/bench release-bench
 PARTS ?=
 bench-shared: release-bench
 	target/release/shared_stores $(PARTS)
+
+# Loads beside ogr2ogr; needs gdal-bin and PostgreSQL with PostGIS, about fifteen minutes and 10 GB of disk.
+bench-load: release
+	python3 bench/load.py
 
 $(VENV)/bench: bench/requirements.txt $(PYTHON)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bench/requirements.txt

@@ -97,10 +97,10 @@ impl Reader {
             Form::Wkb => self.bare(crate::wkb::read(input.bytes, limits)?, input.crs)?,
             Form::WkbHex => self.bare(crate::wkb::read_hex(input.bytes, limits)?, input.crs)?,
         };
-        if let Some(shape) = &mut feature.geometry {
-            if self.keyer.policy().close_rings {
-                *shape = closed(shape);
-            }
+        if let Some(shape) = &mut feature.geometry
+            && self.keyer.policy().close_rings
+        {
+            *shape = closed(shape);
         }
         if self.keyer.policy().dimensions == Dimensions::Two {
             feature.flatten();

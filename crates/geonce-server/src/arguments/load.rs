@@ -98,7 +98,7 @@ pub(crate) struct LoadArguments {
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "auto", help_heading = "Source")]
     pub(crate) pages: Option<PagesArgument>,
 
-    /// Where a page has the token of the next one: a JSON pointer such as /next_token.
+    /// Where a page has the token of the next one: a JSON pointer such as `/next_token`.
     #[arg(long, value_name = "POINTER", requires = "page_param", conflicts_with = "pages", help_heading = "Source")]
     pub(crate) page_token: Option<String>,
 

@@ -64,7 +64,10 @@ pub(crate) fn run(arguments: &LoadArguments) -> Result<ExitCode, Failure> {
             .hint("load the first with --mode replace, and the others with --mode append"));
     }
     let stop = Arc::new(Notify::new());
-    runner.block_on(async { tokio::spawn(interrupted(Arc::clone(&stop))) });
+    let waiting = Arc::clone(&stop);
+    runner.block_on(async {
+        tokio::spawn(interrupted(waiting));
+    });
     let mut code = 0;
     let mut reports = Vec::new();
     for source in &sources {
@@ -232,7 +235,7 @@ fn destination_url(text: &str) -> Result<String, Failure> {
     if lower.starts_with("postgresql://") || lower.starts_with("postgres://") || lower.starts_with("gpkg:") {
         return Ok(text.to_owned());
     }
-    if lower.ends_with(".gpkg") {
+    if Path::new(&lower).extension().is_some_and(|extension| extension == "gpkg") {
         return Ok(format!("gpkg:{text}"));
     }
     Err(Failure::new("destination", format!("{} is no destination", show::escaped(text)))

@@ -4,6 +4,7 @@ use crate::arguments::ProgressArgument;
 use crate::show;
 use geonce::load::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +90,7 @@ fn line(progress: &Progress, seconds: u64) -> String {
     let mut text =
         format!("{} features, {} a second, {} bad", show::count(features), show::count(rate), show::count(bad));
     if total > features && rate > 0 {
-        text.push_str(&format!(", {} s left of {}", (total - features) / rate, show::count(total)));
+        let _ = write!(text, ", {} s left of {}", (total - features) / rate, show::count(total));
     }
     text
 }

@@ -8,6 +8,8 @@ pub mod fetch;
 mod key;
 mod pipeline;
 mod report;
+mod request;
+mod source;
 pub mod target;
 
 #[cfg(test)]
@@ -15,6 +17,7 @@ mod tests;
 
 pub use key::{KeyBy, Origin, destination_name, load_text};
 pub use report::{FLAWS_MAX, Flaw, Report};
+pub use request::{Invalid, Progress, Request, TargetCrs};
 
 use crate::clock::{Clock, Stopwatch};
 use crate::error::{Error, Kind};
@@ -24,15 +27,13 @@ use crate::retry::Retry;
 use crate::store::{Admission, NewEvent, RUNS, ResultText, Route, Store};
 use bytes::Bytes;
 use feature::{Recipe, Shaped, Shaper};
-use geonce_files::{Declared, Format, Item};
-use geonce_key::{Fingerprint, Form, Kind as Shapes, Policy, crs};
+use geonce_key::{Fingerprint, Form, Kind as Shapes};
 use pipeline::Pipeline;
 use report::Fate;
 use sha2::{Digest, Sha256};
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use source::{content, from_crs, from_hex, modified, stamp};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use target::{Mode, Plan, Target};
 use tokio::sync::Notify;
@@ -43,118 +44,6 @@ const LEDGER: &str = "load";
 const DEAD_SOURCE: &str = "@load";
 /// The ledger of digests that were made of files.
 const DIGESTS: &str = "digest";
-/// Features that are looked at to say where a file without a coordinate system is.
-const BOUNDS_FEATURES_MAX: usize = 1_000;
-
-/// What becomes of a feature that is not valid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Invalid {
-    /// It is left out and told.
-    #[default]
-    Reject,
-    /// It is kept in the store as dead, as it was read.
-    Dead,
-    /// It is mended and written under its own key; where that cannot be, it is left out.
-    Repair,
-}
-
-impl Invalid {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Invalid::Reject => "reject",
-            Invalid::Dead => "dead",
-            Invalid::Repair => "repair",
-        }
-    }
-}
-
-/// The coordinate system of a layer that is made. One that is there keeps its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TargetCrs {
-    /// WGS 84.
-    #[default]
-    Default,
-    /// That of the file.
-    Same,
-    /// This EPSG code.
-    Code(u32),
-}
-
-impl TargetCrs {
-    fn code(self, from: u32) -> Option<u32> {
-        match self {
-            TargetCrs::Default => None,
-            TargetCrs::Same => Some(from),
-            TargetCrs::Code(code) => Some(code),
-        }
-    }
-}
-
-/// What is to be loaded, and how.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The file.
-    pub file: PathBuf,
-    /// What it is called.
-    pub source: String,
-    /// What it is called in keys: its address without anything secret, or its absolute path.
-    pub uri: String,
-    /// When it was last changed, in milliseconds, where the file does not tell.
-    pub modified: Option<i64>,
-    /// How it is read.
-    pub files: geonce_files::Options,
-    /// Where a source that was fetched came from: endpoint, parameters, pages. Part of the key.
-    pub query: Option<String>,
-    /// The destination, with whatever it takes to get in.
-    pub destination: String,
-    /// The destination as part of the key: the same for everybody, nothing secret.
-    pub destination_name: String,
-    /// The folder that files are relative to.
-    pub folder: PathBuf,
-    /// The layer of the destination.
-    pub layer: String,
-    /// What is done to it.
-    pub mode: Mode,
-    /// The EPSG code of the file's coordinates, over what the file says.
-    pub source_crs: Option<u32>,
-    /// The coordinate system of a layer that is made.
-    pub target_crs: TargetCrs,
-    /// What makes a feature the same, and names its entity.
-    pub policy: Policy,
-    /// What becomes of features that are not valid.
-    pub invalid: Invalid,
-    /// What of the source counts.
-    pub key_by: KeyBy,
-    /// The same source is loaded again in the next period.
-    pub period: Option<Duration>,
-    /// Whether an unchanged size, time and inode stand for unchanged bytes.
-    pub trust_mtime: bool,
-    /// Features to a part that is committed on its own.
-    pub chunk: Option<NonZero<u64>>,
-    /// Whether it is done again, though it is done.
-    pub force: bool,
-    /// Whether it is tried again, though it is dead.
-    pub retry: bool,
-    /// How long another runner of the same load is waited for.
-    pub wait: Duration,
-    /// How often a failure that time may mend is tried again.
-    pub retries: u32,
-    /// How long the destination may be silent.
-    pub timeout: Duration,
-}
-
-/// How far a load is; written by it, read by whoever shows it.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Features of the file, if it says so; else 0.
-    pub total: AtomicU64,
-    /// Features that are behind us.
-    pub features: AtomicU64,
-    /// Those that were left out or kept as dead.
-    pub bad: AtomicU64,
-    /// Bytes of the source whose digest is made.
-    pub bytes: AtomicU64,
-}
 
 /// What became of a request.
 #[derive(Debug)]
@@ -382,7 +271,8 @@ impl Loader {
                     Err(trouble) if trouble.is_transient() && failures < request.retries => {
                         tracing::warn!(error = ?trouble, "the load is tried again");
                         failures += 1;
-                        tokio::time::sleep(Retry::default().delay(failures, crate::event::random() as u64)).await;
+                        let seed = u64::try_from(crate::event::random() >> 64).unwrap_or(0);
+                        tokio::time::sleep(Retry::default().delay(failures, seed)).await;
                     }
                     ended => return ended,
                 }
@@ -572,102 +462,4 @@ fn recipe(request: &Request, file: &geonce_files::File, from_crs: u32, to_crs: u
         invalid: request.invalid,
         has_entities: matches!(request.mode, Mode::Upsert { .. }),
     }
-}
-
-/// The coordinate system of a file, by the request or by what it says itself. It is never guessed: keys made in the wrong one
-/// would never match later ones.
-fn from_crs(request: &Request, file: &geonce_files::File) -> Result<u32> {
-    let refuse = |code, message: String| Err(geonce_files::Error::new(code, message));
-    let says = "--src-crs says which one it is, such as EPSG:25832";
-    let source = &request.source;
-    let code = match (request.source_crs, &file.layer.crs) {
-        (Some(code), _) | (None, &Declared::Code(code)) => code,
-        (None, Declared::Nothing) if matches!(file.format, Format::GeoJson | Format::GeoJsonSequence) => TARGET_CRS,
-        (None, Declared::Nothing) => {
-            let whence = if file.format == Format::Shapefile { "has no .prj" } else { "names no coordinate system" };
-            let message = format!("{source} {whence}, so its coordinate system is unknown{}", bounds(request));
-            return Err(geonce_files::Error::new("crs_missing", message).hint(says).into());
-        }
-        (None, Declared::Unknown(text)) => {
-            let message = format!("{source} is in a coordinate system that is not known: {text}");
-            return Err(geonce_files::Error::new("crs_unknown", message).hint(says).into());
-        }
-    };
-    match crs::lookup(code) {
-        Some(known) => Ok(known.code()),
-        None => Ok(refuse("crs_unknown", format!("{source}: EPSG:{code} is not a coordinate system of the table"))?),
-    }
-}
-
-/// Where the first features of a file are, in words.
-fn bounds(request: &Request) -> String {
-    let Ok(mut file) = geonce_files::open(&request.file, &request.files) else { return String::new() };
-    let mut bounds = [f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::NEG_INFINITY];
-    for _ in 0..BOUNDS_FEATURES_MAX {
-        let Ok(Some(item)) = file.rows.next() else { break };
-        let Item::Row(row) = item else { continue };
-        for [x, y, _] in row.geometry.into_iter().flat_map(|shape| shape.positions) {
-            bounds = [bounds[0].min(x), bounds[1].max(x), bounds[2].min(y), bounds[3].max(y)];
-        }
-    }
-    let [west, east, south, north] = bounds;
-    if west > east {
-        return String::new();
-    }
-    let degrees = west >= -180.0 && east <= 180.0 && south >= -90.0 && north <= 90.0;
-    let sort = if degrees { "which may be degrees" } else { "which are not degrees" };
-    format!(": x {west} … {east}, y {south} … {north}, {sort}")
-}
-
-/// The digest of a file, made on a thread of its own.
-async fn content(request: &Request) -> Result<[u8; 32]> {
-    let (file, options) = (request.file.clone(), request.files.clone());
-    let made = tokio::task::spawn_blocking(move || geonce_files::content(&file, &options)).await;
-    let made = made.map_err(|error| Error::new(Kind::Internal, "making the digest of a file").because(error))?;
-    Ok(made?.sha256)
-}
-
-/// When a file was last changed, in milliseconds.
-fn modified(file: &Path) -> Option<i64> {
-    let time = file.metadata().ok()?.modified().ok()?;
-    i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis()).ok()
-}
-
-/// What tells that a file is as it was, without reading it: where it is, its size, its time, its inode, and those of the files
-/// beside it that belong to it.
-fn stamp(file: &Path) -> Option<Vec<u8>> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let stem = file.file_stem()?;
-    let mut lines: Vec<String> = Vec::new();
-    for entry in std::fs::read_dir(folder).ok()? {
-        let path = entry.ok()?.path();
-        if path.file_stem() == Some(stem) {
-            let about = path.metadata().ok()?;
-            let path = path.canonicalize().ok()?;
-            lines.push(format!("{:?} {} {:?} {}", path, about.len(), about.modified().ok()?, inode(&about)));
-        }
-    }
-    lines.sort();
-    Some(lines.join("\n").into_bytes())
-}
-
-#[cfg(unix)]
-fn inode(about: &std::fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(about)
-}
-
-#[cfg(not(unix))]
-fn inode(_: &std::fs::Metadata) -> u64 {
-    0
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }

@@ -112,7 +112,7 @@ impl Report {
         if self.samples.len() < SAMPLES_MAX {
             let message = flaw.message.chars().take(SAMPLE_CHARACTERS_MAX).collect();
             let pointer = flaw.pointer.chars().take(SAMPLE_CHARACTERS_MAX).collect();
-            self.samples.push(Flaw { message, pointer, ..flaw.clone() });
+            self.samples.push(Flaw { pointer, message, ..flaw.clone() });
         }
         if self.flaws.len() < FLAWS_MAX {
             self.flaws.push(flaw);

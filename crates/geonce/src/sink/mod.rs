@@ -10,8 +10,6 @@ pub(crate) mod postgis;
 mod thread;
 pub(crate) mod version;
 
-pub(crate) use ndjson::write_geometry;
-
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId, Outcome};

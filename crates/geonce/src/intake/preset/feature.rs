@@ -118,7 +118,7 @@ pub(super) fn ordinate(value: Value<'_>, pointer: String) -> Result<String, Faul
 /// A shape as `GeoJSON`.
 pub(super) fn geojson(shape: &Shape<f64>) -> String {
     let mut out = Vec::new();
-    crate::sink::write_geometry(shape, &mut out);
+    geonce_key::geojson::write(shape, &mut out);
     String::from_utf8(out).unwrap_or_default()
 }
 

@@ -9,7 +9,7 @@ use crate::event::{Cause, Class, EventId};
 use crate::sink::Outgoing;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use geonce_key::{Encoding, Form, Kind, Shape};
+use geonce_key::{Encoding, Form, geojson};
 use std::io::{BufRead, Write as _};
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub(super) fn write(outgoing: &Outgoing, approximate_crs: bool, out: &mut Vec<u8
             feature.orient();
             out.extend_from_slice(br#"{"type":"Feature","geometry":"#);
             match &feature.geometry {
-                Some(shape) => write_geometry(shape, out),
+                Some(shape) => geojson::write(shape, out),
                 None => out.extend_from_slice(b"null"),
             }
             out.extend_from_slice(br#","properties":{}}"#);
@@ -76,69 +76,6 @@ fn string_length(text: &[u8]) -> Option<usize> {
 
 fn write_string(text: &str, out: &mut Vec<u8>) {
     let _ = write!(out, "{}", serde_json::Value::from(text));
-}
-
-/// Appends a shape as `GeoJSON`, its numbers as they are.
-pub(crate) fn write_geometry(shape: &Shape<f64>, out: &mut Vec<u8>) {
-    if shape.collection {
-        out.extend_from_slice(br#"{"type":"GeometryCollection","geometries":["#);
-    }
-    for (index, member) in shape.members().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        let _ = write!(out, r#"{{"type":"{}","coordinates":"#, member.kind.name());
-        let part = |(index, part): (usize, geonce_key::shape::PartRef<'_, f64>), out: &mut Vec<u8>| {
-            if index > 0 {
-                out.push(b',');
-            }
-            write_part(member.kind.part(), part, shape.has_z, out);
-        };
-        if member.kind.is_multi() {
-            out.push(b'[');
-        }
-        member.parts().enumerate().for_each(|one| part(one, out));
-        if member.kind.is_multi() {
-            out.push(b']');
-        }
-        out.push(b'}');
-    }
-    if shape.collection {
-        out.extend_from_slice(b"]}");
-    }
-}
-
-fn write_part(kind: Kind, part: geonce_key::shape::PartRef<'_, f64>, has_z: bool, out: &mut Vec<u8>) {
-    let list = |out: &mut Vec<u8>, path: &[[f64; 3]]| {
-        for (index, position) in path.iter().enumerate() {
-            out.extend_from_slice(if index > 0 { b",[" } else { b"[" });
-            for (axis, number) in position[..if has_z { 3 } else { 2 }].iter().enumerate() {
-                if axis > 0 {
-                    out.push(b',');
-                }
-                let _ = write!(out, "{}", serde_json::Value::from(*number));
-            }
-            out.push(b']');
-        }
-    };
-    if kind == Kind::Polygon {
-        out.push(b'[');
-    }
-    for (index, path) in part.paths().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        if kind != Kind::Point {
-            out.push(b'[');
-        }
-        list(out, path);
-        if kind != Kind::Point {
-            out.push(b']');
-        }
-    }
-    if kind == Kind::Polygon {
-        out.push(b']');
-    }
 }
 
 /// Why lines could not be read again.

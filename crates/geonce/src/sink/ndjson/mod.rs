@@ -10,8 +10,6 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use line::write_geometry;
-
 use super::thread::{Blocking, Identity, spawn};
 use super::{Columns, Mode, Options, Outgoing, Proof, Sink, Written};
 use crate::error::{Error, Kind, Result};
