@@ -4,6 +4,7 @@
 //! there before, columns are added first, in a transaction of their own, because that keeps everybody else from reading it.
 //! Rows: `rows`, `write`; entities: `upsert`; taking the place of a table: `replace`; the record: `record`.
 
+mod known;
 mod record;
 mod replace;
 mod rows;
@@ -20,6 +21,7 @@ use crate::sink::postgis::layer::{self, CHANGE_WAIT_MILLIS_MAX, Ground, LOCK, La
 use crate::sink::postgis::{Settings, types};
 use crate::sink::{Columns, Isolation};
 use crate::store::Answer;
+use known::Known;
 use record::{Record, Records};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +74,7 @@ struct Part {
     route: Route,
     /// Whether rows are numbered by a sequence.
     has_sequence: bool,
+    known: Known,
     /// What is said before the next savepoint.
     before: &'static str,
     tally: Tally,
@@ -85,6 +88,7 @@ impl Part {
             copy: None,
             route: Route::Unknown,
             has_sequence: false,
+            known: Known::Nothing,
             before: "SET CONSTRAINTS ALL IMMEDIATE; ",
             tally: Tally::default(),
         }

@@ -139,7 +139,7 @@ impl Load {
     }
 
     async fn swap(&self, session: &Session, oid: u32) -> Told<()> {
-        self.lock(session).await?;
+        self.lock_table(session).await?;
         let kept = self.kept(session, oid).await?;
         let dropped = session.batch(&format!("DROP TABLE {}", self.settings.table())).await;
         dropped.map_err(|trouble| match trouble.state().map(tokio_postgres::error::SqlState::code) {
@@ -156,7 +156,7 @@ impl Load {
     }
 
     /// Waits until nobody reads the layer, a little at a time: whoever comes meanwhile waits behind us.
-    async fn lock(&self, session: &Session) -> Told<()> {
+    async fn lock_table(&self, session: &Session) -> Told<()> {
         let (table, watch) = (self.settings.table(), Stopwatch::start());
         let lock = format!(
             "SAVEPOINT geonce_lock; SET LOCAL lock_timeout = {CHANGE_WAIT_MILLIS_MAX};

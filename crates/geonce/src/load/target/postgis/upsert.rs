@@ -3,6 +3,7 @@
 //! The order of versions is the sinks'. A batch is done again where another program wrote one of its entities at the same
 //! moment, or where two waited for each other.
 
+use super::known::{Known, Touched};
 use super::rows::{BESIDE, Beside, Encoded, Encoder, names};
 use super::write::{Route, gone, values};
 use super::{Load, Told};
@@ -90,6 +91,8 @@ impl Load {
                 }
                 Err(trouble) if is_met(&trouble) && watch.elapsed() < self.plan.timeout => {
                     part.undo();
+                    // What is known may not be so any more.
+                    part.known = Known::Nothing;
                     parts.push(pieces);
                     continue;
                 }
@@ -113,10 +116,23 @@ impl Load {
         }
     }
 
-    async fn upsert_whole(&mut self, pieces: &[&Piece], arrival: bool) -> Told<Written> {
+    async fn upsert_whole<'p>(&mut self, pieces: &[&'p Piece], arrival: bool) -> Told<Written> {
+        let table = format!("{}.geonce_entity", quoted(&self.settings.schema));
         let Some(part) = self.part.as_mut() else { return Err(gone()) };
-        part.savepoint().await?;
-        let (touched, held) = self.look(pieces).await?;
+        let mut found = part.known.touched(pieces);
+        // Where nothing is to be written there is nothing to be undone.
+        if found.as_ref().is_none_or(|(touched, _)| !touched.is_empty()) {
+            part.savepoint().await?;
+        }
+        if found.is_none() {
+            part.known.learn(&part.session, &table, self.layer.id, pieces.len()).await?;
+            found = part.known.touched(pieces);
+        }
+        let (touched, there) = match found {
+            Some(found) => found,
+            None => self.ask(&table, pieces).await?,
+        };
+        let held = self.lock(&table, &there).await?;
         let judged = judge(&self.layer, pieces, &touched, held, arrival, self.plan.begun);
         let Judged { tally, refused, changes } = judged;
         if changes.is_empty() {
@@ -133,13 +149,14 @@ impl Load {
         let rows = encoder.finish();
         let any_old = changes.iter().any(|change| change.held.is_some());
         self.carry_out(rows, any_old).await?;
+        let Some(part) = self.part.as_mut() else { return Err(gone()) };
+        let entity = |change: &Change<'p>| Some((change.piece.entity.as_ref()?.digest(), &change.piece.content));
+        part.known.note(changes.iter().filter_map(entity));
         Ok(Written::Done(tally, refused))
     }
 
-    /// Which entities are new, or other than what the layer holds of them; and what it holds of those, locked.
-    async fn look(&self, pieces: &[&Piece]) -> Told<(HashSet<Entity>, HashMap<Entity, Held>)> {
-        let session = self.session()?;
-        let table = format!("{}.geonce_entity", quoted(&self.settings.schema));
+    /// Which entities are new, or other than what the layer holds of them; and which of those are there.
+    async fn ask(&self, table: &str, pieces: &[&Piece]) -> Told<Touched> {
         let with: Vec<(&[u8], &[u8])> = pieces
             .iter()
             .filter_map(|piece| Some((&piece.entity.as_ref()?.digest()[..], &piece.content[..])))
@@ -153,29 +170,35 @@ impl Load {
         );
         let parameters: [Parameter<'_>; 3] =
             [(&self.layer.id, Type::INT4), (&entities, Type::BYTEA_ARRAY), (&contents, Type::BYTEA_ARRAY)];
-        let (mut touched, mut known) = (HashSet::new(), BTreeSet::new());
-        for row in &session.query(&sql, &parameters).await? {
+        let (mut touched, mut there) = (HashSet::new(), BTreeSet::new());
+        for row in &self.session()?.query(&sql, &parameters).await? {
             let entity = digest(row, 0)?;
             touched.insert(entity);
             if read::<bool>(row, 1)? {
-                known.insert(entity);
+                there.insert(entity);
             }
         }
-        if known.is_empty() {
-            return Ok((touched, HashMap::new()));
+        Ok((touched, there))
+    }
+
+    /// What the layer holds of entities, locked.
+    async fn lock(&self, table: &str, there: &BTreeSet<Entity>) -> Told<HashMap<Entity, Held>> {
+        if there.is_empty() {
+            return Ok(HashMap::new());
         }
-        let known: Vec<&[u8]> = known.iter().map(|entity| &entity[..]).collect();
+        let there: Vec<&[u8]> = there.iter().map(|entity| &entity[..]).collect();
         let sql = format!(
             "SELECT entity, version, key, content, fid FROM {table}
              WHERE layer = $1 AND entity = ANY($2) AND version IS NOT NULL ORDER BY entity FOR UPDATE"
         );
-        let rows = session.query(&sql, &[(&self.layer.id, Type::INT4), (&known, Type::BYTEA_ARRAY)]).await?;
+        let parameters: [Parameter<'_>; 2] = [(&self.layer.id, Type::INT4), (&there, Type::BYTEA_ARRAY)];
+        let rows = self.session()?.query(&sql, &parameters).await?;
         let held = |row: &Row| {
             let version = Version::parse(read::<&str>(row, 1)?);
             let held = Held { version, key: read::<Id>(row, 2)?.0, content: digest(row, 3)?, fid: read(row, 4)? };
             Ok((digest(row, 0)?, held))
         };
-        Ok((touched, rows.iter().map(held).collect::<Told<_>>()?))
+        rows.iter().map(held).collect()
     }
 
     /// Makes the temporary table, if it is not there: rows as they are to be, and what stands beside them.

@@ -27,6 +27,7 @@ promises! {
     what_becomes_of_entities_is_told,
     the_later_feature_of_an_entity_wins_without_versions,
     versions_decide_between_features_of_one_file,
+    many_entities_are_told_apart_as_few_are,
     a_sink_and_a_load_meet_at_the_entity,
     a_layer_is_replaced_in_one_moment,
     a_replacing_load_goes_on_after_its_last_part,
@@ -197,6 +198,36 @@ async fn the_later_feature_of_an_entity_wins_without_versions(place: Place) {
     let (tally, _) = load(&place, &plan("c", mode), vec![named(1, "d"), named(2, "a")]).await;
     assert_eq!(tally, Tally { updated: 1, unchanged: 1, ..Tally::default() });
     assert_eq!(place.ask("SELECT name FROM zones ORDER BY size"), ["d", "a"]);
+}
+
+async fn many_entities_are_told_apart_as_few_are(place: Place) {
+    let mode = Mode::Upsert { arrival: true };
+    let named = |number, name: &str| {
+        let mut piece = renamed(number, 1, name);
+        piece.version = None;
+        piece
+    };
+    let batches = async |load: &str, batches: Vec<Vec<super::Piece>>| {
+        let mut target = place.open(&plan(load, mode)).await.unwrap();
+        for batch in batches {
+            assert!(target.write(batch).await.unwrap().is_empty());
+        }
+        finish(&mut target, 0).await
+    };
+    let firsts = |from: u64| (from..from + 1_000).map(|number| named(number, "first")).collect::<Vec<_>>();
+    let mut first: Vec<_> = (0..5).map(|part| firsts(part * 1_000)).collect();
+    first.push(vec![named(7, "again"), named(4_999, "again")]);
+    first.push(vec![named(7, "first")]);
+    let tally = batches("a", first).await;
+    assert_eq!(tally, Tally { inserted: 5_000, updated: 3, ..Tally::default() });
+    let mut second: Vec<_> = (0..3).map(|part| firsts(part * 1_000)).collect();
+    second.push((3_000..3_010).chain(9_000..9_010).map(|number| named(number, "second")).collect());
+    second.push(vec![named(3_000, "first"), named(9_000, "second"), named(9_001, "third")]);
+    second.push(firsts(4_000));
+    let tally = batches("b", second).await;
+    assert_eq!(tally, Tally { inserted: 10, updated: 13, unchanged: 4_000, stale: 0 });
+    let names = "SELECT name, count(*) FROM zones GROUP BY name ORDER BY name";
+    assert_eq!(place.ask(names), ["first|4991", "second|18", "third|1"]);
 }
 
 async fn versions_decide_between_features_of_one_file(place: Place) {
