@@ -4,6 +4,7 @@ use super::Load;
 use super::rtree::Kept;
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class};
+use crate::load::target::known::{ENTITIES_MAX, Known, Wish, short};
 use crate::load::target::slots::Slots;
 use crate::load::target::{Mode, Piece, Refused, Tally, key_characters};
 use crate::sink::columns::{Change, Value};
@@ -14,6 +15,7 @@ use crate::sink::geopackage::layer::Layer;
 use crate::sink::version::{self, Claim, Held, Order};
 use geonce_key::{Encoding, Fingerprint};
 use rusqlite::{CachedStatement, Connection, Result};
+use std::collections::HashMap;
 
 /// Writes features; those that are refused.
 pub(super) fn pieces(load: &mut Load, pieces: &[Piece]) -> Result<Vec<Refused>> {
@@ -32,6 +34,30 @@ pub(super) fn pieces(load: &mut Load, pieces: &[Piece]) -> Result<Vec<Refused>> 
     Ok(refused)
 }
 
+/// Reads what the layer holds of all its entities, once that is worth it.
+fn learn(known: &mut Known, connection: &Connection, layer: i64, batch: usize) -> Result<()> {
+    let mut wish = known.wish(batch);
+    if matches!(wish, Wish::Count) {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM gpkg_geonce_entity WHERE layer = ?1 LIMIT ?2)";
+        let limit = i64::try_from(ENTITIES_MAX + 1).unwrap_or(i64::MAX);
+        let count: i64 = connection.query_row(sql, (layer, limit), |row| row.get(0))?;
+        wish = known.counted(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+    let Wish::Read(entities) = wish else { return Ok(()) };
+    let mut all = HashMap::with_capacity(usize::try_from(entities).unwrap_or(0));
+    let mut statement = connection
+        .prepare("SELECT entity, content, fid IS NULL OR deleted FROM gpkg_geonce_entity WHERE layer = ?1")?;
+    let mut rows = statement.query([layer])?;
+    while let Some(row) = rows.next()? {
+        let (entity, content) = (row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?);
+        // An entity that is gone has no content that a feature could have.
+        let content = if row.get(2)? { None } else { content.get(..16).and_then(|first| first.try_into().ok()) };
+        all.insert(short(entity), content.unwrap_or_default());
+    }
+    known.read(all);
+    Ok(())
+}
+
 /// What became of a feature.
 enum Did {
     Written,
@@ -42,7 +68,10 @@ enum Did {
 
 /// Writes features up to one that needs another column; how many.
 fn part(load: &mut Load, pieces: &[Piece], refused: &mut Vec<Refused>) -> Result<usize> {
-    let Load { connection, layer, slots, settings, record, plan, tally, extent, kept, .. } = load;
+    let Load { connection, layer, slots, settings, record, plan, tally, extent, kept, known, .. } = load;
+    if pieces.iter().any(|piece| piece.entity.is_some()) {
+        learn(known, connection, layer.id, pieces.len())?;
+    }
     let mut writer = Writer {
         crs: settings.crs,
         mode: plan.mode,
@@ -60,6 +89,7 @@ fn part(load: &mut Load, pieces: &[Piece], refused: &mut Vec<Refused>) -> Result
         tally,
         extent,
         kept,
+        known,
         layer,
         connection,
     };
@@ -104,6 +134,7 @@ struct Writer<'l> {
     tally: &'l mut Tally,
     extent: &'l mut Option<Bounds>,
     kept: &'l mut Kept,
+    known: &'l mut Known,
 }
 
 impl Writer<'_> {
@@ -129,7 +160,11 @@ impl Writer<'_> {
         let Some(entity) = piece.entity.as_ref().map(Fingerprint::digest) else {
             return Ok(Did::Refused(version::no_entity()));
         };
-        let held = self.guard.entity(entity)?;
+        if self.known.is_unchanged(entity, &piece.content) {
+            self.tally.unchanged += 1;
+            return Ok(Did::Written);
+        }
+        let held = if self.known.is_new(entity) { None } else { self.guard.entity(entity)? };
         // Without versions the later load wins, also over one that took the entity away.
         let is_gone = |held: &Held| arrival && held.fid.is_none();
         if held.as_ref().is_some_and(|held| held.content == piece.content && !is_gone(held)) {
@@ -169,6 +204,7 @@ impl Writer<'_> {
             fid
         };
         self.guard.set_entity(entity, &version, key, &piece.content, fid)?;
+        self.known.note(std::iter::once((entity, &piece.content)));
         self.arrival += i64::from(arrival);
         Ok(Did::Written)
     }

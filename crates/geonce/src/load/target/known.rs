@@ -1,0 +1,127 @@
+//! What a layer holds of its entities, in short: which are there, and with which content. Read once for a transaction that is
+//! about many of them, instead of asking for each: a tenth of the time where most of a file is unchanged.
+//!
+//! It may say of an entity that it is there with other content though it is not; then the database is asked. It never says
+//! that one is unchanged or new that was not so when it was read. Reading is the destinations' own.
+
+use super::Piece;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// The most entities that are kept: about fifty megabytes.
+pub(super) const ENTITIES_MAX: u64 = (1 << 21) / 8 * 7;
+/// How many features are asked for one by one before anything else is considered.
+const ASKED_MIN: u64 = 2_000;
+/// Asking for one takes as long as reading so many.
+const READ_PER_ASKED: u64 = 20;
+
+pub(super) type Entity = [u8; 32];
+
+/// What is known.
+#[derive(Default)]
+pub(super) enum Known {
+    #[default]
+    Nothing,
+    /// Nothing, but how many features were asked for, and of how many entities.
+    Counted { asked: u64, entities: Option<u64> },
+    /// By the first bytes of the entity, the first bytes of its content.
+    All(HashMap<u64, [u8; 16]>),
+    /// There are too many.
+    TooMany,
+}
+
+/// What a destination is to find out.
+pub(super) enum Wish {
+    Nothing,
+    /// How many entities there are, up to one more than [`ENTITIES_MAX`]; then [`Known::counted`].
+    Count,
+    /// All of them, which are about so many; then [`Known::read`].
+    Read(u64),
+}
+
+/// The entities of a batch that are not unchanged, and those of them that are there.
+pub(super) type Touched = (HashSet<Entity>, BTreeSet<Entity>);
+
+impl Known {
+    /// The entities of a batch, if they are known.
+    pub(super) fn touched(&self, pieces: &[&Piece]) -> Option<Touched> {
+        let Known::All(all) = self else { return None };
+        let (mut touched, mut there) = (HashSet::new(), BTreeSet::new());
+        for piece in pieces {
+            let Some(entity) = piece.entity.as_ref().map(|entity| *entity.digest()) else { continue };
+            match all.get(&short(&entity)) {
+                Some(content) if *content == piece.content[..16] => {}
+                found => {
+                    touched.insert(entity);
+                    if found.is_some() {
+                        there.insert(entity);
+                    }
+                }
+            }
+        }
+        Some((touched, there))
+    }
+
+    /// Whether an entity is there with this content, as far as that is known.
+    pub(super) fn is_unchanged(&self, entity: &Entity, content: &[u8; 32]) -> bool {
+        matches!(self, Known::All(all) if all.get(&short(entity)).is_some_and(|known| *known == content[..16]))
+    }
+
+    /// Whether an entity is certainly not there.
+    pub(super) fn is_new(&self, entity: &Entity) -> bool {
+        matches!(self, Known::All(all) if !all.contains_key(&short(entity)))
+    }
+
+    /// Notes what has been written.
+    pub(super) fn note<'a>(&mut self, changes: impl Iterator<Item = (&'a Entity, &'a [u8; 32])>) {
+        let Known::All(all) = self else { return };
+        for (entity, content) in changes {
+            all.insert(short(entity), first(content));
+        }
+        if all.len() as u64 > ENTITIES_MAX {
+            *self = Known::TooMany;
+        }
+    }
+
+    /// What is worth finding out, now that a batch of so many features is to be asked for.
+    pub(super) fn wish(&mut self, batch: usize) -> Wish {
+        let (asked, entities) = match self {
+            Known::All(_) | Known::TooMany => return Wish::Nothing,
+            Known::Nothing => (batch as u64, None),
+            Known::Counted { asked, entities } => (*asked + batch as u64, *entities),
+        };
+        *self = Known::Counted { asked, entities };
+        match entities {
+            _ if asked <= ASKED_MIN => Wish::Nothing,
+            None => Wish::Count,
+            Some(entities) if asked.saturating_mul(READ_PER_ASKED) < entities => Wish::Nothing,
+            Some(entities) => Wish::Read(entities),
+        }
+    }
+
+    /// How many entities there are, and what is worth finding out then.
+    pub(super) fn counted(&mut self, entities: u64) -> Wish {
+        if entities > ENTITIES_MAX {
+            *self = Known::TooMany;
+        } else if let Known::Counted { entities: known, .. } = self {
+            *known = Some(entities);
+            return self.wish(0);
+        }
+        Wish::Nothing
+    }
+
+    /// All entities, each with its first eight bytes, and the first sixteen of its content; nothing where it is gone.
+    pub(super) fn read(&mut self, all: HashMap<u64, [u8; 16]>) {
+        *self = Known::All(all);
+    }
+}
+
+/// The first bytes of an entity, as a number.
+pub(super) fn short(entity: &[u8]) -> u64 {
+    entity.iter().take(8).fold(0, |number, &byte| (number << 8) | u64::from(byte))
+}
+
+fn first(digest: &[u8; 32]) -> [u8; 16] {
+    let mut first = [0; 16];
+    first.copy_from_slice(&digest[..16]);
+    first
+}
