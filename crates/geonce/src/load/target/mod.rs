@@ -5,6 +5,7 @@
 //! the sinks give it, and is the same layer for both.
 
 mod geopackage;
+mod known;
 mod postgis;
 mod slots;
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod replace;
 mod rtree;
 mod write;
 
+use super::known::Known;
 use super::slots::Slots;
 use super::{Mode, Piece, Plan, Refused, Standing, Tally, Target, decide_crs};
 use crate::error::{Error, Kind, Result};
@@ -49,6 +50,7 @@ struct Load {
     tally: Tally,
     extent: Option<Bounds>,
     kept: Kept,
+    known: Known,
 }
 
 /// Opens the file for a load.
@@ -188,6 +190,7 @@ impl Load {
             tally: Tally::default(),
             extent: None,
             kept,
+            known: Known::default(),
         })
     }
 
@@ -204,6 +207,7 @@ impl Load {
         let doing = self.doing("going on writing to");
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(&doing)?;
         self.begun = true;
+        self.known = Known::default();
         let found = record::find(&self.connection, &self.plan).map_err(&doing)?;
         if found.is_none_or(|found| found.standing != self.record.standing) {
             let what = format!("another runner has gone on with the load into {}", self.path.display());

@@ -4,6 +4,7 @@ use super::Load;
 use super::rtree::Kept;
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class};
+use crate::load::target::known::{Known, put};
 use crate::load::target::slots::Slots;
 use crate::load::target::{Mode, Piece, Refused, Tally, key_characters};
 use crate::sink::columns::{Change, Value};
@@ -19,6 +20,9 @@ use rusqlite::{CachedStatement, Connection, Result};
 pub(super) fn pieces(load: &mut Load, pieces: &[Piece]) -> Result<Vec<Refused>> {
     let mut refused = Vec::new();
     let mut rest = pieces;
+    if pieces.iter().any(|piece| piece.entity.is_some()) && load.plan.mode != Mode::Append {
+        learn(load, pieces.len())?;
+    }
     while !rest.is_empty() {
         let done = part(load, rest, &mut refused)?;
         rest = &rest[done..];
@@ -32,6 +36,25 @@ pub(super) fn pieces(load: &mut Load, pieces: &[Piece]) -> Result<Vec<Refused>> 
     Ok(refused)
 }
 
+/// Learns what the layer holds of its entities, once that is worth it.
+fn learn(load: &mut Load, batch: usize) -> Result<()> {
+    let Load { connection, layer, known, .. } = load;
+    if known.ask(batch) {
+        let sql = "SELECT count(*) FROM gpkg_geonce_entity WHERE layer = ?1";
+        known.count(connection.query_row(sql, [layer.id], |row| row.get::<_, i64>(0))?.unsigned_abs());
+    }
+    let Some(mut all) = known.room() else { return Ok(()) };
+    let sql = "SELECT entity, content, deleted FROM gpkg_geonce_entity WHERE layer = ?1";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([layer.id])?;
+    while let Some(row) = rows.next()? {
+        let content = if row.get(2)? { &[] } else { row.get_ref(1)?.as_blob()? };
+        put(&mut all, row.get_ref(0)?.as_blob()?, content);
+    }
+    *known = Known::All(all);
+    Ok(())
+}
+
 /// What became of a feature.
 enum Did {
     Written,
@@ -42,7 +65,7 @@ enum Did {
 
 /// Writes features up to one that needs another column; how many.
 fn part(load: &mut Load, pieces: &[Piece], refused: &mut Vec<Refused>) -> Result<usize> {
-    let Load { connection, layer, slots, settings, record, plan, tally, extent, kept, .. } = load;
+    let Load { connection, layer, slots, settings, record, plan, tally, extent, kept, known, .. } = load;
     let mut writer = Writer {
         crs: settings.crs,
         mode: plan.mode,
@@ -60,6 +83,7 @@ fn part(load: &mut Load, pieces: &[Piece], refused: &mut Vec<Refused>) -> Result
         tally,
         extent,
         kept,
+        known,
         layer,
         connection,
     };
@@ -104,6 +128,7 @@ struct Writer<'l> {
     tally: &'l mut Tally,
     extent: &'l mut Option<Bounds>,
     kept: &'l mut Kept,
+    known: &'l mut Known,
 }
 
 impl Writer<'_> {
@@ -129,6 +154,10 @@ impl Writer<'_> {
         let Some(entity) = piece.entity.as_ref().map(Fingerprint::digest) else {
             return Ok(Did::Refused(version::no_entity()));
         };
+        if self.known.is_unchanged(piece) {
+            self.tally.unchanged += 1;
+            return Ok(Did::Written);
+        }
         let held = self.guard.entity(entity)?;
         // Without versions the later load wins, also over one that took the entity away.
         let is_gone = |held: &Held| arrival && held.fid.is_none();
@@ -169,6 +198,7 @@ impl Writer<'_> {
             fid
         };
         self.guard.set_entity(entity, &version, key, &piece.content, fid)?;
+        self.known.note(std::iter::once((entity, &piece.content)));
         self.arrival += i64::from(arrival);
         Ok(Did::Written)
     }

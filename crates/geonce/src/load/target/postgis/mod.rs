@@ -11,6 +11,7 @@ mod rows;
 mod upsert;
 mod write;
 
+use super::known::Known;
 use super::slots::Slots;
 use super::{Mode, Piece, Plan, Refused, Standing, Tally, Target, decide_crs};
 use crate::error::{Error, Kind, Result};
@@ -21,7 +22,6 @@ use crate::sink::postgis::layer::{self, CHANGE_WAIT_MILLIS_MAX, Ground, LOCK, La
 use crate::sink::postgis::{Settings, types};
 use crate::sink::{Columns, Isolation};
 use crate::store::Answer;
-use known::Known;
 use record::{Record, Records};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Part {
             copy: None,
             route: Route::Unknown,
             has_sequence: false,
-            known: Known::Nothing,
+            known: Known::default(),
             before: "SET CONSTRAINTS ALL IMMEDIATE; ",
             tally: Tally::default(),
         }

@@ -3,13 +3,14 @@
 //! The order of versions is the sinks'. A batch is done again where another program wrote one of its entities at the same
 //! moment, or where two waited for each other.
 
-use super::known::{Known, Touched};
+use super::known::learn;
 use super::rows::{BESIDE, Beside, Encoded, Encoder, names};
 use super::write::{Route, gone, values};
 use super::{Load, Told};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, Kind};
 use crate::event::Cause;
+use crate::load::target::known::{Known, Touched};
 use crate::load::target::slots::Slots;
 use crate::load::target::{Piece, Refused, Tally, key_characters};
 use crate::postgres::{Parameter, Trouble, literal, quoted};
@@ -92,7 +93,7 @@ impl Load {
                 Err(trouble) if is_met(&trouble) && watch.elapsed() < self.plan.timeout => {
                     part.undo();
                     // What is known may not be so any more.
-                    part.known = Known::Nothing;
+                    part.known = Known::default();
                     parts.push(pieces);
                     continue;
                 }
@@ -125,7 +126,7 @@ impl Load {
             part.savepoint().await?;
         }
         if found.is_none() {
-            part.known.learn(&part.session, &table, self.layer.id, pieces.len()).await?;
+            learn(&mut part.known, &part.session, &table, self.layer.id, pieces.len()).await?;
             found = part.known.touched(pieces);
         }
         let (touched, there) = match found {
