@@ -73,7 +73,11 @@ pub(crate) fn run(arguments: &LoadArguments) -> Result<ExitCode, Failure> {
     for source in &sources {
         let request = request(arguments, source, &destination, policy.clone())?;
         let done = runner.block_on(one(arguments, &loader, &request, &stop));
-        let ended = done.map_err(|trouble| of_trouble(trouble).within(&show::escaped(&source.name)))?;
+        let ended = done.map_err(|trouble| {
+            let failure = of_trouble(trouble);
+            let says = failure.message().contains(&source.name);
+            if says { failure } else { failure.within(&show::escaped(&source.name)) }
+        })?;
         let said = say(arguments, &request, &ended)?;
         code = code.max(said);
         reports.push(ended);

@@ -29,6 +29,15 @@ pub(super) fn from_crs(request: &Request, file: &geonce_files::File) -> Result<u
         }
     };
     match crs::lookup(code) {
+        Some(known) if known.is_approximate() && !request.policy.approximate_crs => {
+            let message = format!(
+                "{source} is in EPSG:{code}, whose operation to WGS 84 is known only to {} m",
+                known.accuracy_m()
+            );
+            Err(geonce_files::Error::new("crs_approximate", message)
+                .hint("--approximate-crs accepts that in words")
+                .into())
+        }
         Some(known) => Ok(known.code()),
         None => Ok(refuse("crs_unknown", format!("{source}: EPSG:{code} is not a coordinate system of the table"))?),
     }
