@@ -7,7 +7,7 @@
 use super::Piece;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// The most entities that are kept: about fifty megabytes.
+/// The most entities that are kept: about forty megabytes.
 pub(super) const ENTITIES_MAX: u64 = (1 << 21) / 8 * 7;
 /// How many features are asked for one by one before anything else is considered.
 const ASKED_MIN: u64 = 2_000;
@@ -16,12 +16,22 @@ const READ_PER_ASKED: u64 = 20;
 
 type Entity = [u8; 32];
 
+/// How much is kept of an entity. Where two have these bytes in common, the database is asked about both.
+const ENTITY_BYTES: usize = 6;
+/// How much is kept of a digest of content: one change in 2^80 would not be seen.
+const CONTENT_BYTES: usize = 10;
+
+/// By the first bytes of entities, the first bytes of their contents.
+pub(super) type Contents = HashMap<[u8; ENTITY_BYTES], [u8; CONTENT_BYTES]>;
+
 /// What is known.
 pub(super) enum Known {
     /// Nothing, but how many features were asked for, and of how many entities.
-    Counted { asked: u64, entities: Option<u64> },
-    /// By the first bytes of the entity, the first bytes of its content.
-    All(HashMap<u64, [u8; 16]>),
+    Counted {
+        asked: u64,
+        entities: Option<u64>,
+    },
+    All(Contents),
     /// There are too many.
     TooMany,
 }
@@ -33,7 +43,7 @@ impl Known {
     /// Whether a feature is what the layer holds of its entity, if that is known.
     pub(super) fn is_unchanged(&self, piece: &Piece) -> bool {
         let (Known::All(all), Some(entity)) = (self, &piece.entity) else { return false };
-        all.get(&short(entity.digest())).is_some_and(|content| *content == piece.content[..16])
+        all.get(&short(entity.digest())).is_some_and(|content| *content == piece.content[..CONTENT_BYTES])
     }
 
     /// The entities of a batch, if they are known.
@@ -43,7 +53,7 @@ impl Known {
         for piece in pieces {
             let Some(entity) = piece.entity.as_ref().map(|entity| *entity.digest()) else { continue };
             match all.get(&short(&entity)) {
-                Some(content) if *content == piece.content[..16] => {}
+                Some(content) if *content == piece.content[..CONTENT_BYTES] => {}
                 found => {
                     touched.insert(entity);
                     if found.is_some() {
@@ -59,7 +69,7 @@ impl Known {
     pub(super) fn note<'a>(&mut self, changes: impl Iterator<Item = (&'a Entity, &'a [u8; 32])>) {
         let Known::All(all) = self else { return };
         for (entity, content) in changes {
-            all.insert(short(entity), first(content));
+            put(all, entity, content);
         }
         if all.len() as u64 > ENTITIES_MAX {
             *self = Known::TooMany;
@@ -87,10 +97,10 @@ impl Known {
     }
 
     /// Whether all are to be read by now; with room for them, to be filled by [`put`].
-    pub(super) fn room(&self) -> Option<HashMap<u64, [u8; 16]>> {
+    pub(super) fn room(&self) -> Option<Contents> {
         match self {
             Known::Counted { asked, entities: Some(entities) } if asked.saturating_mul(READ_PER_ASKED) >= *entities => {
-                Some(HashMap::with_capacity(usize::try_from(*entities).unwrap_or(0)))
+                Some(Contents::with_capacity(usize::try_from(*entities).unwrap_or(0)))
             }
             _ => None,
         }
@@ -104,17 +114,11 @@ impl Default for Known {
 }
 
 /// Adds an entity to those that are known. One that is gone has no content.
-pub(super) fn put(all: &mut HashMap<u64, [u8; 16]>, entity: &[u8], content: &[u8]) {
-    let content = content.get(..16).and_then(|content| content.try_into().ok()).unwrap_or_default();
+pub(super) fn put(all: &mut Contents, entity: &[u8], content: &[u8]) {
+    let content = content.get(..CONTENT_BYTES).and_then(|content| content.try_into().ok()).unwrap_or_default();
     all.insert(short(entity), content);
 }
 
-fn short(entity: &[u8]) -> u64 {
-    entity.iter().take(8).fold(0, |number, &byte| (number << 8) | u64::from(byte))
-}
-
-fn first(digest: &[u8; 32]) -> [u8; 16] {
-    let mut first = [0; 16];
-    first.copy_from_slice(&digest[..16]);
-    first
+fn short(entity: &[u8]) -> [u8; ENTITY_BYTES] {
+    entity.get(..ENTITY_BYTES).and_then(|first| first.try_into().ok()).unwrap_or_default()
 }

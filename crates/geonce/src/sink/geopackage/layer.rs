@@ -206,8 +206,8 @@ impl Layer {
         settings: &Settings,
         fill: impl FnOnce(&Boxes) -> rusqlite::Result<()>,
     ) -> rusqlite::Result<()> {
-        add_key_index(transaction, &settings.layer)?;
         self.add_rtree(transaction, settings, fill)?;
+        add_key_index(transaction, &settings.layer)?;
         self.writes_rtree = has_only_standard_triggers(transaction, settings, &self.geometry)?;
         transaction.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, !self.writes_rtree).map(drop)
     }

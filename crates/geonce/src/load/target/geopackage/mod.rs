@@ -258,6 +258,7 @@ impl Load {
         if self.plan.mode == Mode::Replace {
             self.take_place().map_err(&doing)?;
         }
+        self.known = Known::default();
         if self.record.made {
             let (kept, extent) = (std::mem::take(&mut self.kept), self.extent);
             let connection = &self.connection;
