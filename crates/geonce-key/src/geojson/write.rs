@@ -61,8 +61,7 @@ impl Writer<'_> {
         let numbers = if self.has_z { &position[..] } else { &position[..2] };
         self.list(numbers.iter(), |writer, number| {
             if number.is_finite() {
-                let digits = writer.buffer.format_finite(*number);
-                writer.out.extend_from_slice(digits.strip_suffix(".0").unwrap_or(digits).as_bytes());
+                writer.out.extend_from_slice(writer.buffer.format_finite(*number).as_bytes());
             } else {
                 writer.raw(b"null");
             }
