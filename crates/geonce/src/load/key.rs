@@ -1,6 +1,5 @@
 //! What a load is known by: `docs/load-key.md`.
 
-use super::target::Mode;
 use super::{Request, TargetCrs};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -49,7 +48,7 @@ pub(super) fn load_key(request: &Request, origin: &Origin, now: Timestamp) -> Fi
         "destination": request.destination_name,
         "invalid": request.invalid.as_str(),
         "layer": request.layer,
-        "mode": mode(request.mode),
+        "mode": request.mode.as_str(),
         "period": request.period.map(|period| period_of(now, period)),
         "policy": policy(&request.policy),
         "query": query,
@@ -130,14 +129,6 @@ fn reading(options: &geonce_files::Options) -> Value {
             Format::GeoParquet => "geoparquet",
         }),
     })
-}
-
-pub(super) fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Append => "append",
-        Mode::Upsert { .. } => "upsert",
-        Mode::Replace => "replace",
-    }
 }
 
 /// Everything of a policy that a key of a feature, or whether one is taken, depends on.

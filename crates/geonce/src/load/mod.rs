@@ -196,7 +196,7 @@ impl Loader {
         }
         let payload = serde_json::json!({
             "source": request.source, "destination": request.destination_name, "layer": request.layer,
-            "mode": key::mode(request.mode), "load": load_text(&looked.key),
+            "mode": request.mode.as_str(), "load": load_text(&looked.key),
         });
         let task = Task { key, payload: payload.to_string().into() };
         let mut begun = tokio::select! {
@@ -249,7 +249,7 @@ impl Loader {
             load: load_text(&looked.key),
             source: request.source.clone(),
             sha256: looked.sha256.map(|digest| key::hex(&digest)),
-            mode: key::mode(request.mode).to_owned(),
+            mode: request.mode.as_str().to_owned(),
             begun: self.clock.now().to_string(),
             ..Report::default()
         }

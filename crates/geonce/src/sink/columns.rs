@@ -157,6 +157,19 @@ pub(crate) enum Value<'a> {
     Text(Cow<'a, str>),
 }
 
+impl Value<'_> {
+    /// The same, for as long as anybody likes.
+    pub(crate) fn into_owned(self) -> Value<'static> {
+        match self {
+            Value::Null => Value::Null,
+            Value::Boolean(boolean) => Value::Boolean(boolean),
+            Value::Integer(integer) => Value::Integer(integer),
+            Value::Real(real) => Value::Real(real),
+            Value::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
+        }
+    }
+}
+
 /// A column for a property.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {

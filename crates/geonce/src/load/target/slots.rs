@@ -6,7 +6,6 @@
 use crate::sink::columns::{Change, Columns, Type, Value, append_member, json};
 use geonce_files::{Field, FieldKind};
 use geonce_key::Property;
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// The columns of fields.
@@ -108,19 +107,9 @@ impl Slot {
         };
         let fitted = match &converted {
             None => columns.fit(column, value),
-            Some(converted) => columns.fit(column, converted).map(owned),
+            Some(converted) => columns.fit(column, converted).map(Value::into_owned),
         };
         fitted.map_or(Cell::Other, Cell::Fits)
-    }
-}
-
-fn owned(value: Value<'_>) -> Value<'static> {
-    match value {
-        Value::Null => Value::Null,
-        Value::Boolean(boolean) => Value::Boolean(boolean),
-        Value::Integer(integer) => Value::Integer(integer),
-        Value::Real(real) => Value::Real(real),
-        Value::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
     }
 }
 

@@ -8,7 +8,6 @@ use crate::sink::Outgoing;
 use crate::sink::columns::{OTHER, Value};
 use geonce_key::Encoding;
 use geonce_key::wkb::{self, Dialect};
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use tokio_postgres::types::Type as Sql;
@@ -41,7 +40,7 @@ impl Row {
         let bound: std::result::Result<(), Infallible> =
             layer.columns.values(&outgoing.feature, &mut other, |index, value| {
                 if value != Value::Null {
-                    cells.push((index, owned(value)));
+                    cells.push((index, value.into_owned()));
                 }
                 Ok(())
             });
@@ -65,16 +64,6 @@ impl Row {
         });
         let other = self.other.as_ref().map_or(0, String::len);
         ROW_BYTES + self.geometry.as_ref().map_or(0, Vec::len) + other + texts.sum::<usize>()
-    }
-}
-
-fn owned(value: Value<'_>) -> Value<'static> {
-    match value {
-        Value::Null => Value::Null,
-        Value::Boolean(boolean) => Value::Boolean(boolean),
-        Value::Integer(integer) => Value::Integer(integer),
-        Value::Real(real) => Value::Real(real),
-        Value::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
     }
 }
 
