@@ -8,6 +8,7 @@ REFERENCE ?= ../shared/reference
 # A stranger's clone has no corpora; the check then says so.
 FILES := $(if $(wildcard $(CORPORA)/gpkg),--corpora $(CORPORA))
 JTS := $(if $(wildcard $(CORPORA)/jts),--corpora $(CORPORA))
+NATURAL := $(if $(wildcard $(CORPORA)/naturalearth),--corpora $(CORPORA))
 EXAMPLES := target/release/examples
 BINARY := target/release/geonce
 
@@ -32,6 +33,7 @@ test-python: $(PYTHON) release
 	$(PYTHON) tools/crs_table.py
 	$(PYTHON) tests/python/check_crs.py $(EXAMPLES)/crs_convert
 	$(PYTHON) tests/python/check_topology.py $(EXAMPLES)/topology $(JTS)
+	$(PYTHON) tests/python/check_near.py $(EXAMPLES)/near $(NATURAL) --reference $(REFERENCE)
 	$(PYTHON) tests/python/check_workload.py $(BINARY) --reference $(REFERENCE)
 	$(PYTHON) tests/python/check_gpkg.py $(EXAMPLES)/write_gpkg
 	$(PYTHON) tests/python/check_files.py $(EXAMPLES)/read_file $(FILES)

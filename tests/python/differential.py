@@ -136,8 +136,10 @@ class Maker:
             policy["lines"] = "undirected"
         if chance() < 0.3:
             policy["parts"] = "ordered"
-        if chance() < 0.2:
+        if chance() < 0.35:
             policy["dimensions"] = 2
+            if chance() < 0.6:
+                policy["shape"] = pick(["simplified", "simplified", "bbox"])
         if chance() < 0.2:
             policy["scope"] = pick(["fleet", "stra\u00dfe", 'a"b'])
         if chance() < 0.35:
@@ -157,7 +159,7 @@ def arguments(policy: dict[str, Any]) -> list[str]:
         out += ["--identity", entry] if isinstance(entry, str) else ["--identity-optional", entry["at"]]
     for pointer in policy.get("ignore", []):
         out += ["--ignore", pointer]
-    for name in ("precision", "scope", "lines", "parts", "dimensions", "version"):
+    for name in ("precision", "scope", "lines", "parts", "dimensions", "shape", "version"):
         if name in policy:
             out += [f"--{name}", str(policy[name])]
     return out

@@ -228,6 +228,31 @@ def choose(body: Any, which: int) -> Any:
     return body[which] if isinstance(body, tuple) else [choose(item, which) for item in body]
 
 
+def thinned(path: list[Any], cyclic: bool) -> list[Any]:
+    """Shape "simplified": the path without vertices that add nothing but density, found again after each one."""
+    path = list(path)
+    while len(path) > (3 if cyclic else 2):
+        candidates = []
+        for i in range(0 if cyclic else 1, len(path) if cyclic else len(path) - 1):
+            (px, py), (x, y), (qx, qy) = path[i - 1], path[i], path[(i + 1) % len(path)]
+            area = abs((px - x) * (qy - y) - (py - y) * (qx - x))
+            near = area**2 < 4 * ((qx - px)**2 + (qy - py)**2)
+            if near and (px - x) * (qx - x) + (py - y) * (qy - y) < 0:
+                candidates.append((area, x, y, i))
+        if not candidates:
+            break
+        del path[min(candidates)[3]]
+    return path
+
+
+def box_of(body: Any) -> list[int]:
+    """West, south, east, north of nested positions."""
+    if isinstance(body, tuple):
+        return [body[0], body[1], body[0], body[1]]
+    boxes = [box_of(item) for item in body]
+    return [*(min(b[i] for b in boxes) for i in (0, 1)), *(max(b[i] for b in boxes) for i in (2, 3))]
+
+
 def canonical_parts(name: str, body: Any, policy: dict[str, Any], warnings: list[str]) -> tuple[str, Any]:
     def point(position: tuple[int, ...]) -> Any:
         return turn_point(position, policy.get("precision", 7))
@@ -236,14 +261,24 @@ def canonical_parts(name: str, body: Any, policy: dict[str, Any], warnings: list
         path = merge(path, False)
         if len(path) == 1:
             warnings.append("collapsed")
+        path = directed(path)
+        return directed(thinned(path, False)) if policy.get("shape") == "simplified" else path
+
+    def directed(path: list[Any]) -> list[Any]:
         return min(path, path[::-1]) if policy.get("lines", "directed") == "undirected" else path
 
     def polygon(rings: list[Any]) -> Any:
         rings = [merge(ring, True) for ring in rings]
         if any(twice_area(ring) == 0 for ring in rings):
             warnings.append("collapsed")
-        shell, *holes = (canonical_ring(ring, i == 0) for i, ring in enumerate(rings))
+        shell, *holes = (
+            reduced_ring(canonical_ring(ring, i == 0), i == 0) for i, ring in enumerate(rings))
         return [shell, *sorted(holes)]
+
+    def reduced_ring(ring: list[Any], exterior: bool) -> list[Any]:
+        if policy.get("shape") != "simplified":
+            return ring
+        return canonical_ring(merge(thinned(ring[:-1], True), True), exterior)
 
     one = {"Point": point, "LineString": line, "Polygon": polygon}
     if name in one:
@@ -418,6 +453,9 @@ def geometry_value(shape: Any, policy: dict[str, Any]) -> Any:
     if shape is None:
         return None
     name, body = shape
+    if policy.get("shape") == "bbox":
+        places = [m[1] for m in body] if name == COLLECTION else body
+        return {"bbox": [Rounded(edge, policy.get("precision", 7)) for edge in box_of(places)], "type": name}
     if name == COLLECTION:
         return {"geometries": [geometry_value(m, policy) for m in body], "type": name}
     return {"coordinates": coordinates(body), "type": name}
@@ -517,6 +555,8 @@ def forms(payload: Payload, policy: dict[str, Any], warnings: list[str]) -> tupl
                     else normalised(identity, ""))
     value = {"geometry": geometry_value(even, policy), "identity": identity, "scope": policy.get("scope", "default"),
              "spec": "g1"}
+    if policy.get("shape", "exact") != "exact":
+        value["shape"] = policy["shape"]
     if policy.get("version"):
         value["version"] = version_of(start, policy["version"])
     alias = {**value, "geometry": geometry_value(safe, policy), "grid": "5/11"}

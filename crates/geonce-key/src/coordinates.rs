@@ -2,6 +2,7 @@
 
 use crate::decimal::write_grid;
 use crate::shape::{Kind, MemberRef, Shape};
+use crate::simplify::bounds;
 
 /// A canonical shape as `GeoJSON`, members in the order of RFC 8785. `places` are those of x and y, and of z.
 pub(crate) fn write_geometry(shape: &Shape<i64>, places: [u8; 2], out: &mut Vec<u8>) {
@@ -15,6 +16,16 @@ pub(crate) fn write_geometry(shape: &Shape<i64>, places: [u8; 2], out: &mut Vec<
     out.extend_from_slice(b"{\"geometries\":");
     writer.list(shape.members(), out, CoordinateWriter::member);
     out.extend_from_slice(b",\"type\":\"GeometryCollection\"}");
+}
+
+/// A canonical shape as its type and the box around it: west, south, east, north.
+pub(crate) fn write_bounds(shape: &Shape<i64>, places: u8, out: &mut Vec<u8>) {
+    let writer = CoordinateWriter { places: [places; 2], has_z: false };
+    out.extend_from_slice(b"{\"bbox\":");
+    writer.list(bounds(shape).iter(), out, |writer, &edge, out| write_grid(edge, writer.places[0], out));
+    out.extend_from_slice(b",\"type\":\"");
+    out.extend_from_slice(shape.type_name().as_bytes());
+    out.extend_from_slice(b"\"}");
 }
 
 struct CoordinateWriter {

@@ -9,7 +9,7 @@ use crate::grid::Doubles;
 use crate::identity::{self, Prepared};
 use crate::json::{self, Tag, Tape, Value};
 use crate::key::{Form, Input, Keyer};
-use crate::policy::{Dimensions, Field, Identity, Policy};
+use crate::policy::{Dimensions, Field, Identity, Pointer, Policy};
 use crate::shape::{Kind, Shape};
 use crate::version::Version;
 use crate::{Code, Error, Result, crs};
@@ -85,13 +85,28 @@ impl Reader {
 
     /// What a payload holds.
     pub fn read(&mut self, input: Input<'_>) -> Result<Feature> {
+        Ok(self.read_parts(input, None)?.0)
+    }
+
+    /// What a payload holds, and a digest of everything outside its geometry: the whole payload without geometry, `bbox`,
+    /// `crs`, `links`, the published ignore list, the policy's, and what `ignore` points at. Two payloads with the same
+    /// one differ at most in their geometry, and in what is ignored.
+    pub fn read_with_rest(&mut self, input: Input<'_>, ignore: &[Pointer]) -> Result<(Feature, [u8; 16])> {
+        let (feature, rest) = self.read_parts(input, Some(ignore))?;
+        Ok((feature, rest.unwrap_or_default()))
+    }
+
+    fn read_parts(&mut self, input: Input<'_>, ignore: Option<&[Pointer]>) -> Result<(Feature, Option<[u8; 16]>)> {
         let limits = &self.keyer.policy().limits;
+        let mut rest = None;
         let mut feature = match input.form {
             Form::Json => {
                 let mut tape = std::mem::take(&mut self.tape);
-                let read = self.read_json(input, &mut tape);
+                let read = self.read_json(input, ignore, &mut tape);
                 self.tape = tape;
-                read?
+                let (feature, digest) = read?;
+                rest = digest;
+                feature
             }
             Form::Wkt => self.bare(crate::wkt::read(input.bytes, limits)?, input.crs)?,
             Form::Wkb => self.bare(crate::wkb::read(input.bytes, limits)?, input.crs)?,
@@ -102,10 +117,14 @@ impl Reader {
         {
             *shape = closed(shape);
         }
-        if self.keyer.policy().dimensions == Dimensions::Two {
+        let policy = self.keyer.policy();
+        if policy.dimensions == Dimensions::Two {
             feature.flatten();
         }
-        Ok(feature)
+        if let (None, Some(ignore)) = (rest, ignore) {
+            rest = Some(identity::rest(None, policy, ignore)?);
+        }
+        Ok((feature, rest))
     }
 
     /// The digest of the fields that name the entity, as [`Feature::entity`] has it.
@@ -144,7 +163,12 @@ impl Reader {
         })
     }
 
-    fn read_json(&self, input: Input<'_>, tape: &mut Tape) -> Result<Feature> {
+    fn read_json(
+        &self,
+        input: Input<'_>,
+        ignore: Option<&[Pointer]>,
+        tape: &mut Tape,
+    ) -> Result<(Feature, Option<[u8; 16]>)> {
         let policy = self.keyer.policy();
         let document = json::parse(input.bytes, &policy.limits, tape)?;
         let payload = geojson::payload(document.root(), policy.feature.as_ref())?;
@@ -164,7 +188,11 @@ impl Reader {
             Some(prepared) => Some(identity::entity(base.then_some(&payload), policy, prepared)?),
             None => None,
         };
-        Ok(Feature {
+        let rest = match ignore {
+            Some(ignore) => Some(identity::rest(base.then_some(&payload), policy, ignore)?),
+            None => None,
+        };
+        let feature = Feature {
             geometry,
             crs: crs.map_or(WGS84, |crs| crs.code()),
             id: payload.feature.and_then(|feature| feature.get("id")).map(property),
@@ -176,7 +204,8 @@ impl Reader {
                 .collect(),
             version,
             entity,
-        })
+        };
+        Ok((feature, rest))
     }
 }
 

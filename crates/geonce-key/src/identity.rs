@@ -5,7 +5,7 @@ use crate::fingerprint::Fingerprint;
 use crate::geojson::Payload;
 use crate::jcs::{self, Writer};
 use crate::json::{Tag, Value};
-use crate::policy::{Field, Identity, Pointer, Policy};
+use crate::policy::{Detail, Field, Identity, Pointer, Policy};
 use crate::version::Version;
 use crate::{Code, Error, Result};
 
@@ -23,7 +23,10 @@ pub const IGNORED: [&str; 9] = [
     "webhook_id",
 ];
 
-/// Writes `,"identity":…,"scope":…,"spec":"g1"` and the version, up to the closing brace. A bare geometry
+/// The specification's name, as it is written.
+const SPEC: &[u8] = b",\"spec\":\"g1\"";
+
+/// Writes `,"identity":…,"scope":…,"spec":"g1"`, the shape's detail where it is not exact, and the version, up to the closing brace. A bare geometry
 /// (`None`) has no members to take an identity from. Returns the version.
 pub(crate) fn write(
     payload: Option<&Payload<'_>>,
@@ -54,6 +57,12 @@ pub(crate) fn write(
         }
     }
     out.extend_from_slice(&prepared.scope);
+    if policy.shape != Detail::Exact {
+        out.extend_from_slice(b",\"shape\":\"");
+        out.extend_from_slice(policy.shape.name().as_bytes());
+        out.push(b'"');
+    }
+    out.extend_from_slice(SPEC);
     let mut version = None;
     if let Some(pointer) = &policy.version {
         out.extend_from_slice(b",\"version\":");
@@ -115,7 +124,7 @@ fn skip_members(object: Value<'_>, left_out: impl Fn(&[u8]) -> bool, skip: &mut 
 pub(crate) struct Prepared {
     /// The fields of the identity, in canonical order.
     fields: Vec<Named>,
-    /// `,"scope":…,"spec":"g1"`.
+    /// `,"scope":…`.
     scope: Vec<u8>,
 }
 
@@ -140,7 +149,6 @@ impl Prepared {
         });
         let mut scope = b",\"scope\":".to_vec();
         jcs::write_string(&policy.scope, &mut scope);
-        scope.extend_from_slice(b",\"spec\":\"g1\"");
         Prepared { fields: named.collect(), scope }
     }
 }
@@ -234,6 +242,28 @@ pub(crate) fn write_number(value: Value<'_>, out: &mut Vec<u8>) {
     let _ = Writer { unicode: crate::policy::Unicode::Exact, skip: &[], bytes_max: usize::MAX }.value(value, out);
 }
 
+/// The digest of everything that a whole payload's identity would hold, less what `ignore` points at: the bytes
+/// `{"rest":…,"spec":"g1"}`. It is the same for two deliveries that differ in nothing but their geometry.
+pub(crate) fn rest(payload: Option<&Payload<'_>>, policy: &Policy, ignore: &[Pointer]) -> Result<[u8; 16]> {
+    let mut bytes = b"{\"rest\":".to_vec();
+    match payload {
+        None => bytes.extend_from_slice(b"{}"),
+        Some(payload) => {
+            let mut all = ignore.to_vec();
+            if let Identity::Whole { ignore } = &policy.identity {
+                all.extend_from_slice(ignore);
+            }
+            let mut skip = Vec::new();
+            left_out(payload, &all, &mut skip);
+            Writer { unicode: policy.unicode, skip: &skip, bytes_max: policy.limits.bytes_max }
+                .value(payload.root, &mut bytes)?;
+        }
+    }
+    bytes.extend_from_slice(SPEC);
+    bytes.push(b'}');
+    Ok(Fingerprint::of(&bytes, None).key())
+}
+
 /// The digest of the fields that name an entity: the bytes `{"entity":…,"scope":…,"spec":"g1"}`.
 pub(crate) fn entity(payload: Option<&Payload<'_>>, policy: &Policy, prepared: &Prepared) -> Result<Fingerprint> {
     let base = payload.map(|payload| {
@@ -243,6 +273,7 @@ pub(crate) fn entity(payload: Option<&Payload<'_>>, policy: &Policy, prepared: &
     let mut bytes = b"{\"entity\":".to_vec();
     write_fields(base, &prepared.fields, policy, &mut bytes)?;
     bytes.extend_from_slice(&prepared.scope);
+    bytes.extend_from_slice(SPEC);
     bytes.push(b'}');
     Ok(Fingerprint::of(&bytes, policy.key_secret.as_ref()))
 }

@@ -1,7 +1,7 @@
 //! Keys: the bytes of `g1` point 12 and their digests, from any input form, under one policy.
 
 use crate::canonical::{Canonicalizer, Rules};
-use crate::coordinates::write_geometry;
+use crate::coordinates::{write_bounds, write_geometry};
 use crate::crs::{self, Crs};
 use crate::decimal::Decimal;
 use crate::delivered::Delivered;
@@ -10,9 +10,10 @@ use crate::geojson::{self, Payload};
 use crate::grid::{Doubles, Gridder, path_pointer};
 use crate::identity;
 use crate::json::{self, Tape};
-use crate::policy::{AssumedCrs, Dimensions, Identity, Policy};
+use crate::policy::{AssumedCrs, Detail, Dimensions, Identity, Policy};
 use crate::schema::Schema;
 use crate::shape::Shape;
+use crate::simplify::simplify;
 use crate::version::Version;
 use crate::{Code, Error, Result};
 use std::borrow::Cow;
@@ -185,7 +186,8 @@ impl Keyer {
     pub fn content(&mut self, input: Input<'_>, keyed: &Keyed) -> Result<Fingerprint> {
         let policy = &self.policy;
         let whole = matches!(policy.identity, Identity::Whole { .. });
-        if whole && policy.version.is_none() && policy.key_secret.is_none() {
+        let exact = policy.shape == Detail::Exact;
+        if whole && exact && policy.version.is_none() && policy.key_secret.is_none() {
             return Ok(keyed.fingerprint);
         }
         let content = match &mut self.content {
@@ -292,6 +294,10 @@ impl Keyer {
     fn finish(&mut self, geometry_pointer: &str) -> Result<Keyed> {
         let unclosed = self.check_shape().map_err(|e| e.under(geometry_pointer))?;
         let collapsed = self.canonicalizer.run(&self.shape, &unclosed, self.rules, &mut self.canonical);
+        let simplified = self.policy.shape == Detail::Simplified;
+        if simplified {
+            simplify(&mut self.canonical, &mut self.canonicalizer, self.rules);
+        }
         let mut keyed = Keyed {
             fingerprint: Fingerprint::default(),
             aliases: Vec::new(),
@@ -302,6 +308,9 @@ impl Keyer {
             self.gridder.make_safe(&mut self.safe);
             let mut other = Shape::new();
             self.canonicalizer.run(&self.safe, &unclosed, self.rules, &mut other);
+            if simplified {
+                simplify(&mut other, &mut self.canonicalizer, self.rules);
+            }
             self.write_bytes(Some(&other), true);
             keyed.aliases.push(Fingerprint::of(&self.bytes, self.policy.key_secret.as_ref()));
         }
@@ -413,6 +422,7 @@ impl Keyer {
         out.extend_from_slice(b"{\"geometry\":");
         match geometry {
             None => out.extend_from_slice(b"null"),
+            Some(shape) if self.policy.shape == Detail::Bbox => write_bounds(shape, self.policy.precision, out),
             Some(shape) => write_geometry(shape, [self.policy.precision, self.policy.precision_z], out),
         }
         if safe {

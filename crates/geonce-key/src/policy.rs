@@ -109,6 +109,28 @@ pub enum Parts {
     Ordered,
 }
 
+/// How much of a geometry's form tells events apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Every vertex.
+    Exact,
+    /// Every vertex but those that lie on the line through their neighbours.
+    Simplified,
+    /// The type and the bounding box alone.
+    Bbox,
+}
+
+impl Detail {
+    /// Its name in configuration and in the canonical bytes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Detail::Exact => "exact",
+            Detail::Simplified => "simplified",
+            Detail::Bbox => "bbox",
+        }
+    }
+}
+
 /// What is assumed where a payload declares no coordinate system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AssumedCrs {
@@ -185,6 +207,8 @@ pub struct Policy {
     pub lines: Lines,
     /// Whether parts have an order.
     pub parts: Parts,
+    /// How much of a geometry's form counts.
+    pub shape: Detail,
     /// What is assumed where no coordinate system is declared.
     pub crs: AssumedCrs,
     /// Whether operations known to be approximate are accepted.
@@ -216,6 +240,7 @@ impl Default for Policy {
             dimensions: Dimensions::Delivered,
             lines: Lines::Directed,
             parts: Parts::Sorted,
+            shape: Detail::Exact,
             crs: AssumedCrs::Code(4326),
             approximate_crs: false,
             close_rings: false,
@@ -238,7 +263,7 @@ impl Policy {
             Identity::Whole { ignore } => Identity::Whole { ignore: ignore.clone() },
             Identity::Fields(_) => Identity::Whole { ignore: Vec::new() },
         };
-        Policy { identity, version: None, key_secret: None, previous: None, ..self.clone() }
+        Policy { identity, version: None, key_secret: None, previous: None, shape: Detail::Exact, ..self.clone() }
     }
 
     /// Refuses settings that contradict each other or are out of range.
@@ -246,6 +271,12 @@ impl Policy {
         let refuse = |message: String| Err(Error::new(Code::PolicyInvalid, "", message));
         if self.precision > PRECISION_MAX || self.precision_z > PRECISION_MAX {
             return refuse(format!("precision and precision_z are 0 to {PRECISION_MAX}"));
+        }
+        if self.shape != Detail::Exact && self.dimensions != Dimensions::Two {
+            let message = format!("shape = \"{}\" does not look at third numbers", self.shape.name());
+            return Err(
+                Error::new(Code::PolicyInvalid, "", message).hint("say dimensions = 2 as well, which drops them")
+            );
         }
         if self.limits.depth_max > DEPTH_MAX {
             return refuse(format!("limits.depth_max is at most {DEPTH_MAX}"));

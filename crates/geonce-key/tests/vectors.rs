@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Secret, Unicode};
+use geonce_key::policy::{AssumedCrs, Detail, Dimensions, Field, Identity, Lines, Parts, Secret, Unicode};
 use geonce_key::{Delivery, Encoding, Error, Fingerprint, Form, Input, Keyer, Limits, Pointer, Policy, assemble, crs};
 use serde_json::{Map, Value, json};
 
@@ -193,6 +193,7 @@ fn policy(value: &Value) -> Result<Policy, Error> {
             }
             "lines" => policy.lines = if setting == "undirected" { Lines::Undirected } else { Lines::Directed },
             "parts" => policy.parts = if setting == "ordered" { Parts::Ordered } else { Parts::Sorted },
+            "shape" => policy.shape = if setting == "bbox" { Detail::Bbox } else { Detail::Simplified },
             "crs" if setting == "required" => policy.crs = AssumedCrs::Required,
             "crs" => policy.crs = AssumedCrs::Code(crs::parse(text(setting))?.code()),
             "approximate_crs" => policy.approximate_crs = setting == true,

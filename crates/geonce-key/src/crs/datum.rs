@@ -8,17 +8,17 @@ use std::f64::consts::PI;
 use libm::{atan2, sincos, sqrt};
 
 /// Degrees to radians.
-pub(super) const RADIAN: f64 = PI / 180.0;
+pub(crate) const RADIAN: f64 = PI / 180.0;
 /// Radians to degrees.
 pub(super) const DEGREE: f64 = 180.0 / PI;
 
 /// An ellipsoid of revolution.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ellipsoid {
+pub(crate) struct Ellipsoid {
     /// Semi-major axis in metres.
-    pub(super) a: f64,
+    pub(crate) a: f64,
     /// Flattening.
-    pub(super) f: f64,
+    pub(crate) f: f64,
 }
 
 impl Ellipsoid {
@@ -27,7 +27,7 @@ impl Ellipsoid {
     }
 
     /// First eccentricity, squared.
-    pub(super) fn e2(&self) -> f64 {
+    pub(crate) fn e2(&self) -> f64 {
         self.f * (2.0 - self.f)
     }
 
@@ -37,7 +37,7 @@ impl Ellipsoid {
     }
 }
 
-pub(super) static WGS84: Ellipsoid = Ellipsoid::new(6_378_137.0, 298.257_223_563);
+pub(crate) static WGS84: Ellipsoid = Ellipsoid::new(6_378_137.0, 298.257_223_563);
 pub(super) static GRS80: Ellipsoid = Ellipsoid::new(6_378_137.0, 298.257_222_101);
 pub(super) static BESSEL: Ellipsoid = Ellipsoid::new(6_377_397.155, 299.152_812_8);
 pub(super) static AIRY: Ellipsoid = Ellipsoid::new(6_377_563.396, 299.324_964_6);
@@ -107,7 +107,7 @@ impl Shift {
 }
 
 /// Geocentric coordinates of a point on the ellipsoid.
-fn geocentric(ellipsoid: Ellipsoid, lon: f64, lat: f64) -> [f64; 3] {
+pub(crate) fn geocentric(ellipsoid: Ellipsoid, lon: f64, lat: f64) -> [f64; 3] {
     let e2 = ellipsoid.e2();
     let (sin_lon, cos_lon) = sincos(lon);
     let (sin_lat, cos_lat) = sincos(lat);

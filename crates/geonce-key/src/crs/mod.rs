@@ -5,7 +5,7 @@
 //! Nothing here reads grids, chooses operations by place, wraps longitudes or looks at heights.
 
 mod conic;
-mod datum;
+pub(crate) mod datum;
 mod latitude;
 mod map;
 mod oblique;

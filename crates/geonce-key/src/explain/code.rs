@@ -76,6 +76,8 @@ codes! {
     MultiOfOne = "multi_of_one",
     /// A point on the antimeridian or at a pole has another longitude.
     LongitudeName = "longitude_name",
+    /// Vertices differ that the policy's `shape` does not look at.
+    Shape = "shape",
     /// A rounding tie: the payloads match only on the second grid.
     TieAlias = "tie_alias",
     /// Minus zero.

@@ -5,7 +5,7 @@ use super::found::Found;
 use super::laid::{Form, Grid, Laid};
 use super::reading::{Geometry, Reading};
 use super::{Reason, ReasonCode, removed, shown};
-use crate::policy::{Dimensions, Lines, Parts, Policy};
+use crate::policy::{Detail, Dimensions, Lines, Parts, Policy};
 use crate::shape::Shape;
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -56,6 +56,12 @@ pub(super) fn compare(a: &Reading<'_>, b: &Reading<'_>, found: &mut Found) {
         let forms = [laid_a.on(grid), laid_b.on(grid)];
         let aligned = align((forms[0], laid_a), (forms[1], laid_b), a.policy);
         removed::compare([a, b], [laid_a, laid_b], grid, aligned.as_ref(), found);
+        if forms[0].canonical != forms[1].canonical {
+            found.removed(ReasonCode::Shape, || Reason {
+                message: format!("vertices differ, but shape = \"{}\" does not look at them", a.policy.shape.name()),
+                ..Reason::new(ReasonCode::Shape, geometry_a.member_pointer(0))
+            });
+        }
         return;
     }
     let pair = GeometryPair { a: geometry_a, b: geometry_b };
@@ -101,7 +107,7 @@ impl GeometryPair<'_, '_> {
                 let pointer = self.a.member_pointer(0);
                 found.reason(Reason { message, fix, ..Reason::new(ReasonCode::Precision, pointer) });
             }
-            (None, None) => self.structure(forms, found),
+            (None, None) => self.structure(forms, policy, found),
         }
     }
 
@@ -262,7 +268,7 @@ impl GeometryPair<'_, '_> {
         let apart = |&(i, j): &(usize, usize)| shown::metres(a.lon_lat(i), b.lon_lat(j));
         let measured: Vec<f64> = differing.iter().map(apart).collect();
         let farthest = (0..measured.len()).max_by(|&i, &j| measured[i].total_cmp(&measured[j]).then(j.cmp(&i)));
-        let Some(farthest) = farthest else { return self.structure([form_a, form_b], found) };
+        let Some(farthest) = farthest else { return self.structure([form_a, form_b], policy, found) };
         let (i, j) = differing[farthest];
         let metres = measured[farthest];
         let within_step = differing.iter().all(|&(i, j)| self.within_step(i, j, policy));
@@ -319,7 +325,7 @@ impl GeometryPair<'_, '_> {
     }
 
     /// Other types or counts.
-    fn structure(&self, [form_a, form_b]: [&Form; 2], found: &mut Found) {
+    fn structure(&self, [form_a, form_b]: [&Form; 2], policy: &Policy, found: &mut Found) {
         let (a, b) = (&form_a.canonical, &form_b.canonical);
         let rings = |shape: &Shape<i64>| shape.paths.len();
         let kinds = |shape: &Shape<i64>| shape.members.iter().map(|member| member.kind).collect::<Vec<_>>();
@@ -350,9 +356,18 @@ impl GeometryPair<'_, '_> {
             let message = "members of other types".to_owned();
             Reason { message, ..Reason::new(ReasonCode::GeometryType, self.a.pointer("geometries")) }
         } else {
-            self.only_on_one_side([form_a, form_b])
+            Reason { fix: self.denser(policy), ..self.only_on_one_side([form_a, form_b]) }
         };
         found.reason(reason);
+    }
+
+    /// The setting under which vertices on straight segments do not count, where they are all that differs.
+    fn denser(&self, policy: &Policy) -> Option<String> {
+        let simplified = Policy { shape: Detail::Simplified, ..policy.clone() };
+        let flat = policy.dimensions == Dimensions::Two || !(self.a.shape.has_z || self.b.shape.has_z);
+        let fix = if policy.dimensions == Dimensions::Two { "" } else { " with dimensions = 2" };
+        (policy.shape == Detail::Exact && flat && self.same_under(&simplified))
+            .then(|| format!("shape = \"simplified\"{fix}"))
     }
 
     /// The first vertex that one geometry has and the other has not.

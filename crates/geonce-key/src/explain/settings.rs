@@ -33,6 +33,7 @@ const SETTINGS: &[Setting] = &[
     },
     Setting { name: "lines", show: |p| word(&format!("{:?}", p.lines)), copy: |from, to| to.lines = from.lines },
     Setting { name: "parts", show: |p| word(&format!("{:?}", p.parts)), copy: |from, to| to.parts = from.parts },
+    Setting { name: "shape", show: |p| text(p.shape.name()), copy: |from, to| to.shape = from.shape },
     Setting { name: "crs", show: assumed_crs, copy: |from, to| to.crs = from.crs },
     Setting {
         name: "close_rings",

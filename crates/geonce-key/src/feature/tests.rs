@@ -76,3 +76,34 @@ fn unclosed_rings_are_closed_where_the_policy_says_so() {
     let feature = read(&policy, r#"{"type":"Polygon","coordinates":[[[0,0],[0,1],[1,1],[1,0]]]}"#);
     assert_eq!(feature.geometry.unwrap().positions.len(), 5);
 }
+
+#[test]
+fn the_rest_is_everything_but_the_geometry_and_what_is_ignored() {
+    let mut reader = Reader::new(&Policy::default(), None).unwrap();
+    let mut rest = |text: &str, ignore: &[Pointer]| {
+        let (feature, rest) = reader.read_with_rest(Input::json(text.as_bytes()), ignore).unwrap();
+        assert!(feature.geometry.is_some());
+        rest
+    };
+    let text = |geometry: &str, more: &str| {
+        format!(
+            r#"{{"type":"Feature",{more}"geometry":{{"type":"Point","coordinates":{geometry}}},"properties":{{"a":1.0,"t":7}}}}"#
+        )
+    };
+    let one = rest(&text("[1,2]", r#""id":4,"#), &[]);
+    assert_eq!(one, rest(&text("[3,4,5]", r#""bbox":[1,2,3,4],"id":4,"received_at":"now","#), &[]));
+    assert_ne!(one, rest(&text("[1,2]", r#""id":5,"#), &[]));
+    let other = text("[1,2]", r#""id":4,"#).replace(r#""t":7"#, r#""t":8"#);
+    assert_ne!(one, rest(&other, &[]));
+    let ignore = [at("/properties/t")];
+    assert_eq!(rest(&text("[1,2]", r#""id":4,"#), &ignore), rest(&other, &ignore));
+    assert_ne!(one, rest(&other, &ignore));
+    // Geometries alone have nothing else, however they are written.
+    assert_eq!(
+        rest(r#"{"type":"Point","coordinates":[1,2]}"#, &[]),
+        rest(r#"{"type":"Point","coordinates":[3,4]}"#, &[])
+    );
+    let wkt = Input { form: crate::Form::Wkt, bytes: b"POINT (9 9)", crs: None };
+    let bare = rest(r#"{"type":"Point","coordinates":[1,2]}"#, &[]);
+    assert_eq!(reader.read_with_rest(wkt, &[]).unwrap().1, bare);
+}

@@ -3,7 +3,7 @@
 use crate::config;
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
-use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};
+use geonce_key::policy::{AssumedCrs, Detail, Dimensions, Field, Identity, Lines, Parts, Unicode};
 use geonce_key::{Pointer, Policy};
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,10 @@ pub(crate) struct PolicyArguments {
     /// Whether the order of parts counts [default: sorted, it does not].
     #[arg(long, value_enum)]
     parts: Option<PartsArgument>,
+
+    /// How much of a geometry's form counts; other than exact only with `--dimensions 2` [default: exact].
+    #[arg(long, value_enum)]
+    shape: Option<ShapeArgument>,
 
     /// Coordinate system assumed where none is declared, or `required` [default: EPSG:4326].
     #[arg(long, value_name = "CRS")]
@@ -118,6 +122,7 @@ impl PolicyArguments {
         policy.dimensions = self.dimensions.map_or(policy.dimensions, Into::into);
         policy.lines = self.lines.map_or(policy.lines, Into::into);
         policy.parts = self.parts.map_or(policy.parts, Into::into);
+        policy.shape = self.shape.map_or(policy.shape, Into::into);
         policy.unicode = self.unicode.map_or(policy.unicode, Into::into);
         policy.approximate_crs |= self.approximate_crs;
         policy.close_rings |= self.close_rings;
@@ -184,6 +189,23 @@ impl From<LinesArgument> for Lines {
         match lines {
             LinesArgument::Directed => Lines::Directed,
             LinesArgument::Undirected => Lines::Undirected,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ShapeArgument {
+    Exact,
+    Simplified,
+    Bbox,
+}
+
+impl From<ShapeArgument> for Detail {
+    fn from(shape: ShapeArgument) -> Detail {
+        match shape {
+            ShapeArgument::Exact => Detail::Exact,
+            ShapeArgument::Simplified => Detail::Simplified,
+            ShapeArgument::Bbox => Detail::Bbox,
         }
     }
 }

@@ -99,6 +99,8 @@ pub(super) struct Source {
     pub(super) lines: Option<LinesWord>,
     /// Whether the order of parts counts [default: sorted].
     pub(super) parts: Option<PartsWord>,
+    /// How much of a geometry's form counts; other than exact only with `dimensions = 2` [default: exact].
+    pub(super) shape: Option<ShapeWord>,
     /// Coordinate system assumed where none is declared, or `required` [default: EPSG:4326].
     pub(super) crs: Option<String>,
     /// Accepts coordinate systems whose operation to WGS 84 is approximate [default: false].
@@ -291,6 +293,7 @@ word! { PresetWord { Geojson, Arcgis, Survey123, Cloudevents, Wis2, Traccar, Own
 word! { IdentifyWord { Auto, Spatial, Delivery } }
 word! { LinesWord { Directed, Undirected } }
 word! { PartsWord { Sorted, Ordered } }
+word! { ShapeWord { Exact, Simplified, Bbox } }
 word! { UnicodeWord { Exact, Nfc } }
 word! { InvalidWord { Reject, Dead, Repair } }
 word! { StoreDownWord { Refuse, Spill } }

@@ -148,6 +148,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
         ("dimensions", dimensions),
         ("lines", text(if policy.lines == Lines::Directed { "directed" } else { "undirected" })),
         ("parts", text(if policy.parts == Parts::Sorted { "sorted" } else { "ordered" })),
+        ("shape", text(policy.shape.name())),
         ("crs", text(&crs)),
         ("approximate_crs", policy.approximate_crs.into()),
         ("close_rings", policy.close_rings.into()),

@@ -1,6 +1,8 @@
 //! Settings of a source: the policy of its keys, and how its requests are answered.
 
-use super::file::{self, DimensionsValue, IdentifyWord, InvalidWord, LinesWord, Names, OrderWord, PartsWord};
+use super::file::{
+    self, DimensionsValue, IdentifyWord, InvalidWord, LinesWord, Names, OrderWord, PartsWord, ShapeWord,
+};
 use super::file::{StoreDownWord, UnicodeWord};
 use super::human::Size;
 use super::verify::{Shown, VerifySettings};
@@ -8,7 +10,7 @@ use super::{HIDDEN, Reading, fields, preset};
 use crate::arguments::parse_crs;
 use crate::failure::Failure;
 use geonce::intake::{Identify, Invalid, Preset};
-use geonce_key::policy::{Accept, Dimensions, Identity, Lines, Parts, Secret, Unicode};
+use geonce_key::policy::{Accept, Detail, Dimensions, Identity, Lines, Parts, Secret, Unicode};
 use geonce_key::{Keyer, Limits, Pointer, Policy};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -195,6 +197,11 @@ impl Reading<'_> {
             dimensions: self.dimensions(source.dimensions, &at("dimensions"))?,
             lines: if source.lines == Some(LinesWord::Undirected) { Lines::Undirected } else { Lines::Directed },
             parts: if source.parts == Some(PartsWord::Ordered) { Parts::Ordered } else { Parts::Sorted },
+            shape: match source.shape {
+                Some(ShapeWord::Simplified) => Detail::Simplified,
+                Some(ShapeWord::Bbox) => Detail::Bbox,
+                Some(ShapeWord::Exact) | None => Detail::Exact,
+            },
             unicode: if source.unicode == Some(UnicodeWord::Nfc) { Unicode::Nfc } else { Unicode::Exact },
             crs: match source.crs {
                 Some(crs) => self.at(&at("crs"), parse_crs(&crs))?,

@@ -30,6 +30,7 @@ precision_z = 3
 dimensions = "delivered"
 lines     = "directed"
 parts     = "sorted"
+shape     = "exact"
 crs       = "EPSG:4326"
 approximate_crs = false
 close_rings = false

@@ -4,7 +4,7 @@ use super::{Request, TargetCrs};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use geonce_files::{Format, GeometryColumns};
-use geonce_key::policy::{Dimensions, Identity, Lines, Parts, Unicode};
+use geonce_key::policy::{Detail, Dimensions, Identity, Lines, Parts, Unicode};
 use geonce_key::{Encoding, Fingerprint, Policy};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -140,7 +140,7 @@ fn policy(policy: &Policy) -> Value {
             .map(|field| json!({ "at": field.at.as_str(), "optional": field.optional, "decimals": field.decimals }))
             .collect(),
     };
-    json!({
+    let mut settings = json!({
         "accept": { "bounds": policy.accept.bounds, "schema": policy.accept.schema, "types": policy.accept.types },
         "approximate_crs": policy.approximate_crs,
         "close_rings": policy.close_rings,
@@ -158,7 +158,12 @@ fn policy(policy: &Policy) -> Value {
         "scope": policy.scope,
         "unicode": match policy.unicode { Unicode::Exact => "exact", Unicode::Nfc => "nfc" },
         "version": policy.version.as_ref().map(ToString::to_string),
-    })
+    });
+    // Added later: where it is not said, loads are known by what they always were.
+    if policy.shape != Detail::Exact {
+        settings["shape"] = json!(policy.shape.name());
+    }
+    settings
 }
 
 /// The same value with the members of every object in the order of their names.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Delivery;
 use crate::explain::{Match, REASONS_MAX, ReasonCode, Which};
-use crate::policy::{AssumedCrs, Dimensions, Lines, Parts, Secret, Unicode};
+use crate::policy::{AssumedCrs, Detail, Dimensions, Lines, Parts, Secret, Unicode};
 use std::collections::BTreeSet;
 
 struct Case {
@@ -25,6 +25,8 @@ fn same_cases() -> Vec<Case> {
     let policy = &Policy::default();
     let polygon = |rings: &str| shape("Polygon", rings);
     let flat = &Policy { dimensions: Dimensions::Two, ..Policy::default() };
+    let simplified = &Policy { shape: Detail::Simplified, ..flat.clone() };
+    let boxed = &Policy { shape: Detail::Bbox, ..flat.clone() };
     let undirected = &Policy { lines: Lines::Undirected, ..Policy::default() };
     let closing = &Policy { close_rings: true, ..Policy::default() };
     let nfc = &Policy { unicode: Unicode::Nfc, ..Policy::default() };
@@ -67,6 +69,8 @@ fn same_cases() -> Vec<Case> {
         case(point("[1.00000001,2]"), one.clone(), policy, true, "precision"),
         case(feature(&one, r#"{"speed":1.21}"#), feature(&one, r#"{"speed":1.19}"#), &rounded, true, "precision"),
         case(polygon(SQUARE), polygon("[[[0,0],[4,0],[4,3],[0,3],[0,0.0]]]"), policy, true, "number_form"),
+        case(polygon(SQUARE), polygon("[[[0,0],[2,0],[4,0],[4,3],[0,3],[0,0]]]"), simplified, true, "shape"),
+        case(polygon(SQUARE), polygon("[[[0,0],[4,1],[4,3],[0,0]]]"), boxed, true, "shape"),
         case(polygon(SQUARE), polygon("[[[4,0],[4,3],[0,3],[0,0],[4,0]]]"), policy, true, "ring_start"),
         case(polygon(SQUARE), polygon("[[[0,0],[0,3],[4,3],[4,0],[0,0]]]"), policy, true, "ring_direction"),
         case(polygon(SQUARE), polygon("[[[0,0],[4,0],[4,0],[4,3],[0,3],[0,0]]]"), policy, true, "duplicate_vertex"),
@@ -273,6 +277,9 @@ fn fixes_are_those_that_help() {
         let explanation = explained(&point(a), &point(b), policy);
         assert_eq!(explanation.fixes, [fix], "{explanation:#?}");
     }
+    let lines = ["[[0,0],[1,0]]", "[[0,0],[0.5,0],[1,0]]"].map(|positions| shape("LineString", positions));
+    let explanation = explained(&lines[0], &lines[1], policy);
+    assert_eq!(explanation.fixes, ["shape = \"simplified\" with dimensions = 2"], "{explanation:#?}");
     // One vertex straddles lines at precision 7 and 6, the second the half at 5, the third 5/11 at 5.
     let a = "[[0.00000044,0],[1,0.00000496],[2,0.00000451]]";
     let b = "[[0.00000052,0],[1,0.00000502],[2,0.00000458]]";

@@ -1,0 +1,87 @@
+//! How much of two areas is common to both, in the plane of longitude and latitude, with `i_overlay`'s 64-bit engine.
+//!
+//! Areas are filled non-zero, so parts that overlap count once and holes are left out. How often boundaries meet is
+//! counted before the engine runs, because that is what its time depends on.
+
+use i_overlay::core::fill_rule::FillRule;
+use i_overlay::core::overlay::{IntOverlayOptions, Overlay, ShapeType};
+use i_overlay::core::overlay_rule::OverlayRule;
+use i_overlay::core::solver::{Precision, Solver, Strategy};
+use i_overlay::i_float::int::point::IntPoint;
+use i_overlay::i_shape::flat::buffer::FlatContoursBuffer;
+
+use super::pair::Found;
+use crate::shape::{Position, Shape};
+use crate::validity::linework::Builder;
+use crate::validity::predicate::{Point, area_doubled};
+use crate::validity::tree::{Bounds, Work};
+
+/// Grid units of a whole turn.
+const TURN: i64 = 360_000_000_000;
+/// What the engine is taken to need per vertex, and per meeting of two segments, in elementary steps.
+const STEPS_PER_VERTEX: usize = 40;
+const STEPS_PER_MEETING: usize = 256;
+
+/// The common area as a share of the area of both; none below `least`.
+pub(super) fn share(a: &Shape<i64>, b: &Shape<i64>, least: f64, work: &mut Work) -> Found {
+    let (box_a, box_b) = (bounds(a), bounds(b));
+    let turn = turn_between(&box_a, &box_b);
+    let moved = Bounds { min: [box_b.min[0] + turn, box_b.min[1]], max: [box_b.max[0] + turn, box_b.max[1]] };
+    if !box_a.meets(&moved) {
+        return Ok(None);
+    }
+    let ours: Vec<Vec<Point>> = a.all_paths().map(|path| open(path, 0)).collect();
+    let theirs: Vec<Vec<Point>> = b.all_paths().map(|path| open(path, turn)).collect();
+    let mut lines = Builder::default();
+    for (number, ring) in ours.iter().chain(&theirs).enumerate() {
+        lines.add(number, 0, ring.iter().copied());
+    }
+    work.spend(STEPS_PER_VERTEX * (a.positions.len() + b.positions.len()))?;
+    lines.build().meetings(work, |work, _, _, _| work.spend(STEPS_PER_MEETING))?;
+    let common = area(&ours, &theirs, OverlayRule::Intersect);
+    let both = area(&ours, &theirs, OverlayRule::Union);
+    if both <= 0 {
+        return Ok(None);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "the share is a double however it is written")]
+    let share = common as f64 / both as f64;
+    Ok((share >= least).then_some(share))
+}
+
+fn bounds(shape: &Shape<i64>) -> Bounds {
+    let point = |position: &Position<i64>| Bounds::of([position[0], position[1]], [position[0], position[1]]);
+    shape.positions.iter().fold(Bounds::EMPTY, |all, position| all.with(point(position)))
+}
+
+/// How far `b` is to be moved to lie beside `a`, where the antimeridian is between them.
+fn turn_between(a: &Bounds, b: &Bounds) -> i64 {
+    let apart = (a.min[0] + a.max[0]) / 2 - (b.min[0] + b.max[0]) / 2;
+    match apart {
+        _ if apart > TURN / 2 => TURN,
+        _ if apart < -TURN / 2 => -TURN,
+        _ => 0,
+    }
+}
+
+fn open(path: &[Position<i64>], turn: i64) -> Vec<Point> {
+    path[..path.len().saturating_sub(1)].iter().map(|p| [p[0] + turn, p[1]]).collect()
+}
+
+/// Twice the area of what `rule` makes of both.
+fn area(ours: &[Vec<Point>], theirs: &[Vec<Point>], rule: OverlayRule) -> i128 {
+    let count = ours.iter().chain(theirs).map(Vec::len).sum();
+    let solver = Solver { strategy: Strategy::Auto, precision: Precision::HIGH, multithreading: None };
+    let mut engine = Overlay::<i64>::new_custom(count, IntOverlayOptions::keep_all_points(), solver);
+    for (contours, role) in [(ours, ShapeType::Subject), (theirs, ShapeType::Clip)] {
+        for contour in contours {
+            engine.add_path_iter(contour.iter().map(|p| IntPoint::new(p[0], p[1])), role);
+        }
+    }
+    let mut flat = FlatContoursBuffer::default();
+    engine.overlay_into(rule, FillRule::NonZero, &mut flat);
+    let contour = |range: &std::ops::Range<usize>| -> Vec<Point> {
+        flat.points[range.clone()].iter().map(|p| [p.x, p.y]).collect()
+    };
+    // Outer contours and holes turn in opposite directions, so the holes take themselves away.
+    flat.ranges.iter().map(|range| area_doubled(&contour(range))).sum::<i128>().abs()
+}
