@@ -9,6 +9,7 @@ mod encoding;
 mod findings;
 mod held;
 mod holder;
+mod place;
 mod postgres;
 mod redis;
 mod result;
@@ -18,6 +19,10 @@ mod verdict;
 #[cfg(test)]
 pub(crate) use self::embedded::BACK_TO_THE_FIRST;
 pub use self::holder::{HOLDER_BYTES_MAX, own_name};
+pub use self::place::{
+    Claim, DECISION_BYTES_MAX, KNOWN_MAX, NEIGHBOURS_BYTES_MAX, NEIGHBOURS_MAX, Neighbour, Placed, SPOT_BODY_BYTES_MAX,
+    SPOT_CELLS_MAX, Spot,
+};
 pub use self::postgres::Joint;
 #[cfg(test)]
 pub(crate) use self::postgres::{open_given, tests::answer_alike};
@@ -545,6 +550,13 @@ pub trait Store: Send + Sync {
 
     /// Prolongs leases to `until`. One answer for each, in order.
     fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>>;
+
+    /// Gives events their places among what may be near. One answer for each, in order; each is atomic, and serialised with
+    /// every other that has a cell in common with it. A spot that is wrong refuses the call.
+    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>> {
+        let _ = (spots, now);
+        Box::pin(async { Err(Error::new(Kind::Invalid, "placing events: not built")) })
+    }
 
     /// Makes dead events ready again, with no attempts used; how many.
     fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64>;
