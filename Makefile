@@ -19,10 +19,8 @@ check:
 
 test: test-rust test-python faults
 
-# The benchmarks' programs have no tests of their own; clippy builds them.
 test-rust:
-	cargo test --workspace --exclude geonce-bench
-	cargo test -p geonce-bench --lib
+	cargo test --workspace
 
 # Independent readings of the specification, and other libraries as oracles, against the release build.
 test-python: $(PYTHON) release

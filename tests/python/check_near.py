@@ -28,7 +28,7 @@ from check_workload import generate
 
 GEOD = pyproj.Geod(ellps="WGS84")
 A, E2 = 6378137.0, 0.0066943799901413165
-# What docs/near.md proposes for recognising one measurement that was written down twice.
+# What docs/measures.md proposes for recognising one measurement that was written down twice.
 THRESHOLD = 0.01
 RECALL_MIN = 0.999
 WORKLOAD = {"a": 20_000, "b": 2_000, "c": 10, "d": 500}

@@ -8,13 +8,14 @@ use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Parts, Route, logs};
 use geonce::cache::{self, Cached};
 use geonce::clock::{Clock, SystemClock};
+use geonce::delivery::near::Near;
 use geonce::delivery::{self, Delivery, Destination, Observer, WORKERS};
 use geonce::error::Kind;
 use geonce::intake::{Intake, Source};
 use geonce::sink;
 use geonce::store::spill::{self, Journal};
 use geonce::store::{self, Access, Store};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -77,6 +78,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
         policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
+        near: near(settings),
         lease: settings.store.lease,
         holder: settings.instance.as_str().into(),
         observer: metrics,
@@ -225,6 +227,12 @@ fn cache_check(cached: &Arc<Cached>) -> Check {
             Box::pin(async move { Ok(Health { ok: condition.reachable, detail: detail.to_owned() }) })
         }),
     }
+}
+
+/// Which sources look for near-duplicates, and how.
+fn near(settings: &Settings) -> HashMap<Arc<str>, Near> {
+    let sources = settings.sources.iter();
+    sources.filter_map(|(name, source)| Some((Arc::from(name.as_str()), source.near.clone()?))).collect()
 }
 
 /// Runs all workers and the sweeper in one thread until they are stopped.

@@ -178,6 +178,8 @@ impl Filled {
                     version: feature.version.clone(),
                     entity: feature.entity,
                     content: [0; 32],
+                    rest: None,
+                    merge: None,
                     feature,
                     form: leased.form,
                     payload: leased.payload.clone(),

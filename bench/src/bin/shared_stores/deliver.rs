@@ -74,6 +74,7 @@ impl Gateway {
             store: Arc::clone(&self.store),
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("fleet"), Policy::default())].into(),
+            near: std::collections::HashMap::new(),
             lease: geonce::delivery::LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

@@ -3,6 +3,7 @@
 //! Nothing is judged here beyond names and types; what a value means is said where it becomes a setting.
 
 use super::human::{Size, Span};
+use super::near::NearValue;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -134,8 +135,8 @@ pub(super) struct Source {
     /// What happens while the store does not answer: senders are told to come back, or events are kept in a journal on
     /// this machine [default: refuse].
     pub(super) on_store_down: Option<StoreDownWord>,
-    #[schemars(skip)]
-    pub(super) near: NotYet,
+    /// Which events are near-duplicates, and what becomes of them: a distance, or a table.
+    pub(super) near: Option<NearValue>,
     /// Whether events of one entity are delivered one after the other, lowest version first [default: none].
     pub(super) order: Option<OrderWord>,
     /// File with the policy before this one, whose keys are still recognised.

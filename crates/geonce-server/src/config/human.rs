@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them: `"250ms"`, `"1h30m"`, `"7d"`, `"10MB"`, `"64KiB"`.
+//! Durations, sizes and distances as people write them: `"250ms"`, `"1h30m"`, `"7d"`, `"10MB"`, `"64KiB"`, `"5 cm"`.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
@@ -98,6 +98,39 @@ impl fmt::Display for Size {
     }
 }
 
+/// Units of distance in metres, largest first.
+const DISTANCES: [(&str, f64); 4] = [("km", 1_000.0), ("m", 1.0), ("cm", 0.01), ("mm", 0.001)];
+
+/// A distance such as `"5 cm"` or `"1.5km"`, in metres.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Distance(pub(crate) f64);
+
+impl FromStr for Distance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Distance, String> {
+        let refused = || format!("{text:?} is no distance; write 5 mm, 5 cm, 2.5 m or 1 km");
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refused)?;
+        let (number, unit) = text.split_at(digits);
+        let (_, metres) = DISTANCES.iter().find(|(name, _)| *name == unit.trim_start()).ok_or_else(refused)?;
+        let number: f64 = number.parse().map_err(|_| refused())?;
+        // Divided, not multiplied: a hundredth is no double, and 5 cm are to be the double nearest to 0.05.
+        let metres = if *metres < 1.0 { number / (1.0 / metres).round() } else { number * metres };
+        if metres.is_finite() { Ok(Distance(metres)) } else { Err(refused()) }
+    }
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let same = |(unit, metres): &(&str, f64)| {
+            let text = format!("{} {unit}", (self.0 / metres * 1e6).round() / 1e6);
+            (self.0 >= *metres && text.parse() == Ok(*self)).then_some(text)
+        };
+        f.write_str(&DISTANCES.iter().find_map(same).unwrap_or_else(|| format!("{} m", self.0)))
+    }
+}
+
 /// Reads text through [`FromStr`], and integers where `of_integer` takes them.
 struct Reading<T> {
     expecting: &'static str,
@@ -135,6 +168,13 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+impl<'de> Deserialize<'de> for Distance {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Distance, D::Error> {
+        let expecting = "a distance with its unit, such as \"5 cm\" or \"2.5 m\"";
+        deserializer.deserialize_any(Reading { expecting, of_integer: |_| None })
+    }
+}
+
 impl JsonSchema for Span {
     fn schema_name() -> Cow<'static, str> {
         "Duration".into()
@@ -161,9 +201,19 @@ impl JsonSchema for Size {
     }
 }
 
+impl JsonSchema for Distance {
+    fn schema_name() -> Cow<'static, str> {
+        "Distance".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)? *(mm|cm|m|km)$", "examples": ["5 cm", "2.5 m"] })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Size, Span};
+    use super::{Distance, Size, Span};
     use std::time::Duration;
 
     #[test]
@@ -203,6 +253,26 @@ mod tests {
         }
         for bad in ["", "MB", "1.5MB", "10mb", "99999999999GiB", "-1"] {
             assert!(bad.parse::<Size>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn distances_are_read_and_written_with_their_unit() {
+        for (text, metres, shown) in [
+            ("5 cm", 0.05, "5 cm"),
+            ("5cm", 0.05, "5 cm"),
+            ("50 mm", 0.05, "5 cm"),
+            ("0.1 mm", 0.0001, "0.0001 m"),
+            ("2.5 m", 2.5, "2.5 m"),
+            ("1.25km", 1250.0, "1.25 km"),
+            ("100 km", 100_000.0, "100 km"),
+        ] {
+            let distance: Distance = text.parse().unwrap();
+            assert_eq!((distance, distance.to_string().as_str()), (Distance(metres), shown), "{text}");
+            assert_eq!(distance.to_string().parse::<Distance>().unwrap(), distance);
+        }
+        for bad in ["", "5", "cm", "-5 cm", "5 ft", "1e3 m", "5 cm 2", ". m", "1.2.3 m"] {
+            assert!(bad.parse::<Distance>().is_err(), "{bad}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod file;
 mod human;
 mod layers;
 mod limits;
+mod near;
 mod order;
 mod preset;
 mod save;
@@ -324,6 +325,7 @@ impl Reading<'_> {
         self.bodies_fit(&settings)?;
         self.sinks_exist(&settings)?;
         self.scopes_share_sinks(&settings)?;
+        self.near_fits(&settings)?;
         self.sinks_follow(&settings)?;
         self.orders(&settings)?;
         self.upsert(&mut settings)?;

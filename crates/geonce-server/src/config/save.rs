@@ -169,6 +169,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
         ("cache", source.cache.into()),
         ("on_store_down", text(if source.on_store_down == OnStoreDown::Spill { "spill" } else { "refuse" })),
     ]);
+    all.extend(source.near.as_ref().map(|near| ("near", super::near::saved(near))));
     all.extend(source.redelivery.map(|redelivery| ("redelivery", span(redelivery))));
     all.extend(source.previous.as_deref().map(|previous| ("previous", path(previous))));
     all.push(("sink", list(source.sinks.iter().map(|sink| text(sink)))));

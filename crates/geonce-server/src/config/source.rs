@@ -9,6 +9,7 @@ use super::verify::{Shown, VerifySettings};
 use super::{HIDDEN, Reading, fields, preset};
 use crate::arguments::parse_crs;
 use crate::failure::Failure;
+use geonce::delivery::near::Near;
 use geonce::intake::{Identify, Invalid, Preset};
 use geonce_key::policy::{Accept, Detail, Dimensions, Identity, Lines, Parts, Secret, Unicode};
 use geonce_key::{Keyer, Limits, Pointer, Policy};
@@ -46,6 +47,8 @@ pub(crate) struct SourceSettings {
     pub(crate) invalid: Invalid,
     /// Whether events of one entity are delivered one after the other.
     pub(crate) ordered: bool,
+    /// Which events are near-duplicates, and what becomes of them.
+    pub(crate) near: Option<Near>,
     /// The sinks of its events, each once.
     pub(crate) sinks: Vec<String>,
     /// The HTTP status of a fresh event.
@@ -86,6 +89,7 @@ impl Reading<'_> {
         };
         let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
         let ordered = source.order == Some(OrderWord::Entity);
+        let near = source.near.take().map(|near| self.near(name, near)).transpose()?;
         let fresh_status = source.fresh_status.unwrap_or(if layout.wants_plain_success() { 200 } else { 202 });
         if !matches!(fresh_status, 200 | 202) {
             return Err(self.refuse(&at("fresh_status"), "a fresh event is answered with 202 or 200"));
@@ -114,6 +118,7 @@ impl Reading<'_> {
             identify,
             invalid,
             ordered,
+            near,
             sinks,
             fresh_status,
             ack_within,
@@ -130,7 +135,6 @@ impl Reading<'_> {
     /// Refuses what this release cannot do yet.
     fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
-        self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
         let repair = source.invalid == Some(InvalidWord::Repair);
         self.not_yet(&at("invalid"), repair, "payloads are rejected, or kept with \"dead\"")
     }

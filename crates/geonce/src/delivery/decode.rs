@@ -1,5 +1,6 @@
 //! From a leased record to what a sink is given. A payload that makes the decoder panic is that event's death, nobody else's.
 
+use super::near::Near;
 use crate::event::{Cause, Class};
 use crate::sink::Outgoing;
 use crate::store::Leased;
@@ -12,13 +13,18 @@ use std::sync::Arc;
 /// Decodes for one sink.
 pub(super) struct Decoder<'a> {
     policies: &'a HashMap<Arc<str>, Policy>,
+    near: &'a HashMap<Arc<str>, Near>,
     entity: Option<&'a [Field]>,
     readers: HashMap<Arc<str>, Reader>,
 }
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(policies: &'a HashMap<Arc<str>, Policy>, entity: Option<&'a [Field]>) -> Decoder<'a> {
-        Decoder { policies, entity, readers: HashMap::new() }
+    pub(super) fn new(
+        policies: &'a HashMap<Arc<str>, Policy>,
+        near: &'a HashMap<Arc<str>, Near>,
+        entity: Option<&'a [Field]>,
+    ) -> Decoder<'a> {
+        Decoder { policies, near, entity, readers: HashMap::new() }
     }
 
     /// What the sink is given, or why it cannot be.
@@ -34,7 +40,13 @@ impl<'a> Decoder<'a> {
     fn read(&mut self, leased: &Leased) -> Result<Outgoing, Cause> {
         let refused = |error: geonce_key::Error| Cause::from(&error);
         let input = Input { form: leased.form, bytes: &leased.payload, crs: leased.crs };
-        let feature = self.reader(&leased.source)?.read(input).map_err(refused)?;
+        let near = self.near.get(&leased.source);
+        let reader = self.reader(&leased.source)?;
+        let (feature, rest) = match near {
+            Some(near) => reader.read_with_rest(input, &near.ignore).map(|(feature, rest)| (feature, Some(rest))),
+            None => reader.read(input).map(|feature| (feature, None)),
+        }
+        .map_err(refused)?;
         Ok(Outgoing {
             event: leased.lease.event,
             key: leased.key,
@@ -43,6 +55,8 @@ impl<'a> Decoder<'a> {
             version: feature.version.clone(),
             entity: feature.entity,
             content: leased.content,
+            rest,
+            merge: None,
             feature,
             form: leased.form,
             payload: leased.payload.clone(),

@@ -4,6 +4,7 @@
 //! first and the store settled second; a crash between the two repeats a write that the sink's own proof makes harmless.
 
 mod decode;
+pub mod near;
 mod worker;
 
 pub use worker::run;
@@ -53,6 +54,9 @@ pub const REST_MAX: Duration = Duration::from_secs(2);
 /// How long a worker waits before it looks again by itself: a tool may have replayed events.
 pub const POLL: Duration = Duration::from_secs(1);
 
+/// How long an event waits at least for one that it is near to, and that another worker is about to write.
+pub const NEAR_WAIT: Duration = Duration::from_millis(50);
+
 /// A sink and how it is served.
 pub struct Destination {
     /// Its name.
@@ -99,6 +103,8 @@ pub struct Delivery {
     pub clock: Arc<dyn Clock>,
     /// The policies of all sources, by name.
     pub policies: HashMap<Arc<str>, Policy>,
+    /// What is near in which source, where near-duplicates are looked for.
+    pub near: HashMap<Arc<str>, near::Near>,
     /// How long a lease lasts. What a worker held that died is given to another after this.
     pub lease: Duration,
     /// The name under which leases are held.

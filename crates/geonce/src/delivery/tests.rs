@@ -1,6 +1,7 @@
-//! What becomes of events at sinks that behave badly. `joint`: sinks in the store's own database.
+//! What becomes of events at sinks that behave badly. `joint`: sinks in the store's own database. `near`: near-duplicates.
 
 mod joint;
+mod near;
 
 use super::{Delivery, Destination, LAPSES_MAX, LEASE, Unobserved, run};
 use crate::clock::{Clock, ManualClock, Timestamp};
@@ -70,15 +71,24 @@ struct Rig {
     clock: Arc<ManualClock>,
     intake: Intake,
     source: Arc<Source>,
+    near: Option<super::near::Near>,
 }
 
 impl Rig {
     fn new(sinks: &[&str]) -> Rig {
-        let store = store::open("sqlite::memory:", &Options::default(), Access::Gateway, Path::new(".")).unwrap();
+        Rig::with("sqlite::memory:", sinks)
+    }
+
+    fn in_file(file: &Path) -> Rig {
+        Rig::with(&format!("sqlite:{}", file.display()), &["zones"])
+    }
+
+    fn with(url: &str, sinks: &[&str]) -> Rig {
+        let store = store::open(url, &Options::default(), Access::Gateway, Path::new(".")).unwrap();
         let clock = Arc::new(ManualClock::new(START));
         let sinks: Vec<String> = sinks.iter().map(|&sink| sink.to_owned()).collect();
         let source = Arc::new(Source::new("drones", Policy::default(), &sinks).unwrap());
-        Rig { intake: Intake::new(Arc::clone(&store), clock.clone()), store, clock, source }
+        Rig { intake: Intake::new(Arc::clone(&store), clock.clone()), store, clock, source, near: None }
     }
 
     async fn send(&self, names: &[&str]) {
@@ -104,6 +114,7 @@ impl Rig {
             store: Arc::clone(&self.store),
             clock: self.clock.clone(),
             policies: [(Arc::from("drones"), Policy::default())].into(),
+            near: self.near.iter().map(|near| (Arc::from("drones"), near.clone())).collect(),
             lease: LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

@@ -1,9 +1,10 @@
 //! One worker of one sink: lease, decode, write, settle, until it is told to stop.
 
 use super::decode::Decoder;
+use super::near::{Finding, Sieve, Sifted};
 use super::{
-    BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, POLL, PRESSED_SLICE_EVENTS_MAX, REST, REST_MAX,
-    SLICE_EVENTS_MAX,
+    BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, NEAR_WAIT, POLL, PRESSED_SLICE_EVENTS_MAX, REST,
+    REST_MAX, SLICE_EVENTS_MAX,
 };
 use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
@@ -19,9 +20,11 @@ use tokio::sync::watch;
 
 /// Serves `destination` until `stop` holds true. What is in hand is finished first.
 pub async fn run(delivery: Arc<Delivery>, destination: Arc<Destination>, stop: watch::Receiver<bool>) {
-    let decoder = Decoder::new(&delivery.policies, destination.entity.as_deref());
+    let decoder = Decoder::new(&delivery.policies, &delivery.near, destination.entity.as_deref());
     let row = destination.sink.place().map(|place| ResultText::row(&destination.name, &place));
-    let mut worker = Worker { delivery: &delivery, destination: &destination, decoder, row, stop, last_lease: None };
+    let sieve = Sieve::new(&delivery.near, &delivery.policies);
+    let mut worker =
+        Worker { delivery: &delivery, destination: &destination, decoder, sieve, row, stop, last_lease: None };
     worker.run().await;
 }
 
@@ -29,11 +32,19 @@ struct Worker<'a> {
     delivery: &'a Delivery,
     destination: &'a Destination,
     decoder: Decoder<'a>,
+    sieve: Sieve<'a>,
     /// What every row of the sink has as its result.
     row: Option<ResultText>,
     stop: watch::Receiver<bool>,
     /// Since the last lease that was not full.
     last_lease: Option<Stopwatch>,
+}
+
+/// An event that is about to be written.
+struct InHand {
+    leased: Leased,
+    /// What it is near to, where that is to be told.
+    near: Option<Finding>,
 }
 
 /// What a write of several events came to.
@@ -163,34 +174,110 @@ impl Worker<'_> {
         .await;
     }
 
+    /// Delivers a batch. Events that wait for others of it, which they are near to, come after those.
     async fn deliver(&mut self, leased: Vec<Leased>) {
+        let waiting = self.deliver_once(leased).await;
+        if waiting.is_empty() {
+            return;
+        }
+        let waiting = self.deliver_once(waiting.into_iter().map(|(leased, _)| leased).collect()).await;
+        let mut settlements = Vec::with_capacity(waiting.len());
+        for (leased, cause) in waiting {
+            let end = self.put_off(&leased, cause).await;
+            settlements.push(Settlement { lease: leased.lease, end });
+        }
+        self.settle(settlements).await;
+    }
+
+    /// Later, for no fault of the sink: the longer an event has waited, the longer it waits again.
+    async fn put_off(&self, leased: &Leased, cause: Cause) -> End {
+        let now = self.delivery.clock.now();
+        if now >= leased.received.plus(self.destination.retry.give_up_after) {
+            return self.dead(leased, cause).await;
+        }
+        let wait = (now.since(leased.received) / 4).clamp(NEAR_WAIT, self.destination.retry.cap.max(NEAR_WAIT));
+        End::Retry { at: now.plus(wait), cause, counts: false }
+    }
+
+    /// Delivers what can be; what cannot yet, and why.
+    async fn deliver_once(&mut self, leased: Vec<Leased>) -> Vec<(Leased, Cause)> {
         let mut settlements = Vec::with_capacity(leased.len());
-        let mut writing = Vec::with_capacity(leased.len());
+        let mut decoded = Vec::with_capacity(leased.len());
         let mut batch = Vec::with_capacity(leased.len());
         for leased in leased {
             match self.prepare(&leased) {
                 Ok(outgoing) => {
                     batch.push(outgoing);
-                    writing.push(leased);
+                    decoded.push(leased);
                 }
                 Err(cause) => settlements.push(Settlement { lease: leased.lease, end: End::Dead(cause) }),
             }
         }
+        let (writing, batch, waiting) = self.sift(decoded, batch, &mut settlements).await;
         if !batch.is_empty() {
             let written = self.write(&writing, batch).await;
-            for (leased, Delivered { written, settled }) in writing.into_iter().zip(written) {
-                if let Some(end) = self.settle_at_once(&written).filter(|_| settled) {
+            for (InHand { leased, near }, Delivered { written, settled }) in writing.into_iter().zip(written) {
+                if let Some(end) = self.settle_at_once(&written, &leased, near.as_ref()).filter(|_| settled) {
                     self.delivery.observer.attempt(&self.destination.name, word(&end));
                     if let End::Done(outcome, _) = end {
                         self.delivery.store.heard(leased.lease.event, outcome);
                     }
                     continue;
                 }
-                let end = self.judge(&leased, written).await;
+                let end = self.judge(&leased, written, near.as_ref()).await;
                 settlements.push(Settlement { lease: leased.lease, end });
             }
         }
         self.settle(settlements).await;
+        waiting
+    }
+
+    /// Divides events by what they are near to: those to be written, and those that wait. What is not written is settled.
+    async fn sift(
+        &mut self,
+        leased: Vec<Leased>,
+        batch: Vec<Outgoing>,
+        settlements: &mut Vec<Settlement>,
+    ) -> (Vec<InHand>, Vec<Outgoing>, Vec<(Leased, Cause)>) {
+        let now = self.delivery.clock.now();
+        let sifted = match self.sieve.sift(&*self.delivery.store, &batch, now).await {
+            Ok(sifted) => sifted,
+            Err(error) => {
+                self.delivery.observer.trouble(&self.destination.name, &error);
+                let cause = Cause::new(Class::Unavailable, "near_unavailable", error.to_string());
+                return (Vec::new(), Vec::new(), leased.into_iter().map(|leased| (leased, cause.clone())).collect());
+            }
+        };
+        let (mut writing, mut going, mut waiting) = (Vec::with_capacity(leased.len()), Vec::new(), Vec::new());
+        for ((leased, mut outgoing), sifted) in leased.into_iter().zip(batch).zip(sifted) {
+            let near = match sifted {
+                Sifted::Go => None,
+                Sifted::Marked(finding) => Some(finding),
+                Sifted::Merged(finding, merge) => {
+                    outgoing.merge = Some(merge);
+                    Some(finding)
+                }
+                Sifted::Dropped(finding) => {
+                    let end = End::Done(Outcome::Near, finding.result());
+                    settlements.push(Settlement { lease: leased.lease, end });
+                    continue;
+                }
+                Sifted::Waits(event) => {
+                    waiting.push((
+                        leased,
+                        held_up(format!("it waits to hear what becomes of {event}, which it is near to")),
+                    ));
+                    continue;
+                }
+                Sifted::Crowded => {
+                    waiting.push((leased, held_up("others keep coming that may be near".to_owned())));
+                    continue;
+                }
+            };
+            writing.push(InHand { leased, near });
+            going.push(outgoing);
+        }
+        (writing, going, waiting)
     }
 
     fn prepare(&mut self, leased: &Leased) -> Result<Outgoing, Cause> {
@@ -202,28 +289,30 @@ impl Worker<'_> {
     }
 
     /// Writes a batch; one answer for each event.
-    async fn write(&mut self, leased: &[Leased], batch: Vec<Outgoing>) -> Vec<Delivered> {
+    async fn write(&mut self, writing: &[InHand], batch: Vec<Outgoing>) -> Vec<Delivered> {
         let alone = batch.len() == 1;
-        match self.write_once(leased, batch).await {
+        // Only the geometry and the properties of an event may break a sink's code, not what it is merged into.
+        let merges: Vec<_> = batch.iter().map(|outgoing| outgoing.merge).collect();
+        match self.write_once(writing, batch).await {
             Batch::Answered(written) => written,
             Batch::Failed(error) if error.kind() == Kind::Internal && !alone => {
                 // One of them broke the sink's code. Each by itself: only the guilty one pays.
-                let mut written = Vec::with_capacity(leased.len());
-                for leased in leased {
-                    written.push(match self.decoder.decode(leased) {
-                        Ok(outgoing) => self.write_alone(leased, outgoing).await,
+                let mut written = Vec::with_capacity(writing.len());
+                for (in_hand, merge) in writing.iter().zip(merges) {
+                    written.push(match self.decoder.decode(&in_hand.leased) {
+                        Ok(outgoing) => self.write_alone(in_hand, Outgoing { merge, ..outgoing }).await,
                         Err(cause) => Delivered { written: Written::Dead(cause), settled: false },
                     });
                 }
                 written
             }
-            Batch::Failed(error) => Delivered::only(leased.iter().map(|_| failed(&error)).collect()),
+            Batch::Failed(error) => Delivered::only(writing.iter().map(|_| failed(&error)).collect()),
         }
     }
 
-    async fn write_alone(&self, leased: &Leased, outgoing: Outgoing) -> Delivered {
+    async fn write_alone(&self, in_hand: &InHand, outgoing: Outgoing) -> Delivered {
         let unsettled = |error: &Error| Delivered { written: failed(error), settled: false };
-        match self.write_once(std::slice::from_ref(leased), vec![outgoing]).await {
+        match self.write_once(std::slice::from_ref(in_hand), vec![outgoing]).await {
             Batch::Answered(mut written) if written.len() == 1 => written.remove(0),
             Batch::Answered(_) => unsettled(&Error::new(Kind::Internal, "writing an event: not one answer")),
             Batch::Failed(error) => unsettled(&error),
@@ -232,13 +321,16 @@ impl Worker<'_> {
 
     /// Writes a batch, keeping its leases alive meanwhile. Where the store is in the sink's database, what is done is
     /// settled in the same transaction.
-    async fn write_once(&self, leased: &[Leased], batch: Vec<Outgoing>) -> Batch {
+    async fn write_once(&self, writing: &[InHand], batch: Vec<Outgoing>) -> Batch {
         let (sink, count) = (&self.destination.sink, batch.len());
         let watch = Stopwatch::start();
-        let end = &|written: &Written| self.settle_at_once(written);
+        let end = &|index: usize, written: &Written| {
+            let InHand { leased, near } = writing.get(index)?;
+            self.settle_at_once(written, leased, near.as_ref())
+        };
         let write = match self.delivery.store.joint() {
             Some(joint) => {
-                let leases = leased.iter().map(|leased| leased.lease.clone()).collect();
+                let leases = writing.iter().map(|in_hand| in_hand.leased.lease.clone()).collect();
                 let now = self.delivery.clock.now();
                 sink.write_and_settle(batch, Settling { joint, leases, end, now })
             }
@@ -247,7 +339,7 @@ impl Worker<'_> {
         let written = tokio::select! {
             written = write => written,
             // Beside it, not in between: an extension may have to wait for what is being written.
-            never = self.keep(leased) => match never {},
+            never = self.keep(writing) => match never {},
         };
         self.delivery.observer.wrote(&self.destination.name, count, watch.elapsed());
         let now = self.delivery.clock.now();
@@ -256,7 +348,7 @@ impl Worker<'_> {
                 let mut breaker = self.destination.breaker();
                 let silent = |one: &Delivered| matches!(one.written, Written::Retry { counts: false, .. });
                 if written.iter().all(silent) {
-                    breaker.failed(&self.destination.retry, seed(&leased[0].lease, 0), now);
+                    breaker.failed(&self.destination.retry, seed(&writing[0].leased.lease, 0), now);
                 } else {
                     breaker.answered();
                 }
@@ -269,7 +361,7 @@ impl Worker<'_> {
             Err(error) => {
                 self.delivery.observer.trouble(&self.destination.name, &error);
                 if error.kind() != Kind::Internal {
-                    self.destination.breaker().failed(&self.destination.retry, seed(&leased[0].lease, 0), now);
+                    self.destination.breaker().failed(&self.destination.retry, seed(&writing[0].leased.lease, 0), now);
                 }
                 Batch::Failed(error)
             }
@@ -277,27 +369,27 @@ impl Worker<'_> {
     }
 
     /// Keeps leases alive until it is dropped.
-    async fn keep(&self, leased: &[Leased]) -> Infallible {
+    async fn keep(&self, writing: &[InHand]) -> Infallible {
         loop {
             tokio::time::sleep(self.delivery.lease / 3).await;
-            self.extend(leased).await;
+            self.extend(writing).await;
         }
     }
 
-    async fn extend(&self, leased: &[Leased]) {
+    async fn extend(&self, writing: &[InHand]) {
         let until = self.delivery.clock.now().plus(self.delivery.lease);
-        let leases: Vec<Lease> = leased.iter().map(|leased| leased.lease.clone()).collect();
+        let leases: Vec<Lease> = writing.iter().map(|in_hand| in_hand.leased.lease.clone()).collect();
         if let Err(error) = self.delivery.store.extend(leases, until).await {
             self.delivery.observer.trouble(&self.destination.name, &error);
         }
     }
 
     /// What an answer means for the event: the rules of attempts and of giving up.
-    async fn judge(&self, leased: &Leased, written: Written) -> End {
+    async fn judge(&self, leased: &Leased, written: Written, near: Option<&Finding>) -> End {
         let now = self.delivery.clock.now();
         let retry = &self.destination.retry;
         let (cause, after, counts) = match written {
-            Written::Done(outcome) => return self.done(outcome),
+            Written::Done(outcome) => return self.done(outcome, leased, near),
             Written::Dead(cause) => return self.dead(leased, cause).await,
             Written::Retry { cause, after, counts } => (cause, after, counts),
         };
@@ -311,14 +403,19 @@ impl Worker<'_> {
     }
 
     /// What is applied is a row, where that is a place that somebody can look at.
-    fn done(&self, outcome: Outcome) -> End {
-        End::Done(outcome, self.row.clone().filter(|_| outcome == Outcome::Applied))
+    fn done(&self, outcome: Outcome, leased: &Leased, near: Option<&Finding>) -> End {
+        let row = self.row.as_ref().filter(|_| outcome == Outcome::Applied);
+        let result = match near {
+            Some(finding) => finding.beside(row, &leased.key),
+            None => row.cloned(),
+        };
+        End::Done(outcome, result)
     }
 
     /// How the lease of an event ends that can be settled where it was written. Everything else is judged first.
-    fn settle_at_once(&self, written: &Written) -> Option<End> {
+    fn settle_at_once(&self, written: &Written, leased: &Leased, near: Option<&Finding>) -> Option<End> {
         match written {
-            Written::Done(outcome) => Some(self.done(*outcome)),
+            Written::Done(outcome) => Some(self.done(*outcome, leased, near)),
             Written::Retry { .. } | Written::Dead(_) => None,
         }
     }
@@ -326,7 +423,7 @@ impl Worker<'_> {
     /// Before an event is dead the sink is asked once more: an earlier write may have succeeded unheard.
     async fn dead(&self, leased: &Leased, cause: Cause) -> End {
         match self.destination.sink.proofs(vec![leased.key]).await {
-            Ok(Some(proofs)) if proofs == [true] => self.done(Outcome::Applied),
+            Ok(Some(proofs)) if proofs == [true] => self.done(Outcome::Applied, leased, None),
             _ => End::Dead(cause),
         }
     }
@@ -365,6 +462,11 @@ fn failed(error: &Error) -> Written {
         _ => (Class::Unavailable, "sink_unavailable"),
     };
     Written::Retry { cause: Cause::new(class, code, error.to_string()), after: None, counts: false }
+}
+
+/// Why an event is not written yet.
+fn held_up(why: String) -> Cause {
+    Cause::new(Class::Unavailable, "near_waits", why)
 }
 
 fn word(end: &End) -> &'static str {

@@ -56,6 +56,8 @@ impl Maker {
             version: feature.version.clone(),
             entity: feature.entity,
             content: Sha256::digest(json).into(),
+            rest: None,
+            merge: None,
             feature,
             form: Form::Json,
             payload: Bytes::copy_from_slice(json.as_bytes()),

@@ -137,12 +137,25 @@ pub struct Outgoing {
     pub entity: Option<Fingerprint>,
     /// Digest of its whole content: equal version and other content is a conflict.
     pub content: [u8; 32],
+    /// Digest of everything outside its geometry, where near-duplicates are looked for.
+    pub rest: Option<[u8; 16]>,
+    /// The row that takes it in, where it is merged with an event that it is near to.
+    pub merge: Option<Merge>,
     /// What was delivered: geometry, id, properties.
     pub feature: Feature,
     /// How the payload is written.
     pub form: Form,
     /// The payload, byte for byte.
     pub payload: Bytes,
+}
+
+/// A row that takes in an event that is near to its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merge {
+    /// The key of the row.
+    pub into: [u8; 16],
+    /// Whether its point becomes the mean of all that it has taken in; otherwise the later geometry counts.
+    pub mean: bool,
 }
 
 /// What became of one event at a sink.
@@ -169,8 +182,8 @@ pub struct Settling<'a> {
     pub joint: Joint,
     /// The leases of the events, in order.
     pub leases: Vec<Lease>,
-    /// How a lease ends after such an answer; `None` where that is to be decided later.
-    pub end: &'a (dyn Fn(&Written) -> Option<End> + Sync),
+    /// How the lease of this event of the batch ends after such an answer; `None` where that is to be decided later.
+    pub end: &'a (dyn Fn(usize, &Written) -> Option<End> + Sync),
     /// The time.
     pub now: Timestamp,
 }

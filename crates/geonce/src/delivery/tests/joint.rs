@@ -89,6 +89,7 @@ impl Gateway {
             store: Arc::clone(&self.store),
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("drones"), self.policy.clone())].into(),
+            near: std::collections::HashMap::new(),
             lease: LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),
@@ -320,9 +321,10 @@ async fn a_lost_lease_among_others_costs_them_nothing() {
     let lost = leased[1].lease.event.to_bytes().map(|byte| format!("{byte:02x}")).concat();
     server.sql(name(&url), &format!("UPDATE geonce.work SET lease = lease + 1 WHERE event = '{lost}'"));
     let policies = [(Arc::from("drones"), gateway.policy.clone())].into();
-    let mut decoder = Decoder::new(&policies, None);
+    let near = std::collections::HashMap::new();
+    let mut decoder = Decoder::new(&policies, &near, None);
     let batch = leased.iter().map(|leased| decoder.decode(leased).unwrap()).collect();
-    let end = |written: &Written| match written {
+    let end = |_: usize, written: &Written| match written {
         Written::Done(outcome) => Some(End::Done(*outcome, None)),
         _ => None,
     };

@@ -134,6 +134,8 @@ fn outgoing(form: Form, payload: &str, crs: Option<u32>) -> Outgoing {
         version: None,
         entity: None,
         content: [0; 32],
+        rest: None,
+        merge: None,
         feature: Reader::new(&policy, None).unwrap().read(input).unwrap(),
         form,
         payload: Bytes::copy_from_slice(payload.as_bytes()),

@@ -91,7 +91,7 @@ impl PostGis {
         let mut delivered = Delivered::only(written);
         let mut places = Vec::with_capacity(delivered.len());
         for (place, (lease, one)) in settling.leases.iter().zip(&delivered).enumerate() {
-            if let Some(end) = (settling.end)(&one.written) {
+            if let Some(end) = (settling.end)(place, &one.written) {
                 settlements.push(Settlement { lease: lease.clone(), end });
                 places.push(place);
             }
