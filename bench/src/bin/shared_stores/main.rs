@@ -3,15 +3,17 @@
 //! * `accept`: the `PostgreSQL` store beside raw batched upserts of the same events, at several batch sizes;
 //! * `redis`: the Redis store beside `redis-benchmark SET … NX EX` at the same pipelining;
 //! * `postgis`: events from the store into a PostGIS layer, settled, beside COPY of the same rows;
-//! * `gateways`: CPU for each event with one gateway and with two.
+//! * `gateways`: CPU for each event with one gateway and with two;
+//! * `places`: giving places among what may be near, on every store, the embedded one too (`--store redis`: only there).
 //!
-//! Usage: `shared_stores [accept|redis|postgis|gateways …] [--rounds 3] [--seconds 3] [--events 81920]`. Servers are its own, synced as they
+//! Usage: `shared_stores [accept|redis|postgis|gateways|places …] [--rounds 3] [--seconds 3] [--events 81920]`. Servers are its own, synced as they
 //! come. The sides take turns; medians are printed, and each side's CPU, the server's included.
 
 #![expect(clippy::print_stdout, reason = "it prints a report")]
 
 mod accept;
 mod deliver;
+mod places;
 mod redis;
 
 use geonce_bench::arguments::Arguments;
@@ -130,7 +132,7 @@ fn main() -> Done<()> {
         seconds: arguments.value("seconds", 3.0)?,
         events: arguments.value("events", 81_920)?,
     };
-    let mut parts: Vec<&str> = (0..4).map_while(|place| arguments.word(place).ok()).collect();
+    let mut parts: Vec<&str> = (0..5).map_while(|place| arguments.word(place).ok()).collect();
     if parts.is_empty() {
         parts = vec!["accept", "redis", "postgis", "gateways"];
     }
@@ -140,7 +142,8 @@ fn main() -> Done<()> {
             "redis" => redis::compare(size)?,
             "postgis" => deliver::compare(size)?,
             "gateways" => deliver::gateways(size)?,
-            other => return Err(format!("{other}: accept, redis, postgis or gateways").into()),
+            "places" => places::compare(size, &arguments.value("store", "all".to_owned())?)?,
+            other => return Err(format!("{other}: accept, redis, postgis, gateways or places").into()),
         }
     }
     Ok(())

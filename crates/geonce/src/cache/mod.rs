@@ -28,8 +28,8 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{EventId, Outcome};
 use crate::redis::{Address, Connections, Finder, Listen, is_prefix};
 use crate::store::{
-    Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement,
-    Status, Store, Swept, Verdict,
+    Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Placed, Record, Settled,
+    Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -308,6 +308,10 @@ impl Store for Cached {
 
     fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>> {
         self.shared.store.extend(leases, until)
+    }
+
+    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>> {
+        self.shared.store.place(spots, now)
     }
 
     fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {

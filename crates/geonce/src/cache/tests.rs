@@ -9,8 +9,8 @@ use crate::clock::{Clock, ManualClock, SystemClock, Timestamp};
 use crate::error::{Error, Kind};
 use crate::store::conformance::{self, Bench, START};
 use crate::store::{
-    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    Settled, Settlement, Status, Store, Swept, Verdict,
+    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
+    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use geonce_services::{Cluster, Postgres, Redis as Server};
 use std::path::Path;
@@ -83,6 +83,7 @@ macro_rules! decorated {
                 lease(request: LeaseRequest, now: Timestamp) -> Vec<Leased>;
                 settle(settlements: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
                 extend(leases: Vec<Lease>, until: Timestamp) -> Vec<Settled>;
+                place(spots: Vec<Spot>, now: Timestamp) -> Vec<Placed>;
                 replay(filter: Filter, now: Timestamp) -> u64;
                 purge(filter: Filter, now: Timestamp) -> u64;
                 sweep(limit: usize, now: Timestamp) -> Swept;

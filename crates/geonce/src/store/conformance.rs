@@ -8,6 +8,9 @@ mod delivery;
 mod held;
 mod intake;
 mod keeping;
+mod place;
+#[cfg(test)]
+pub(crate) mod place_race;
 #[cfg(test)]
 pub(crate) mod race;
 mod results;
@@ -74,6 +77,19 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         held::the_dead_let_the_next_one_go_and_come_back_in_their_place,
         held::without_versions_events_of_an_entity_go_in_order_of_acceptance,
         held::what_waits_for_a_sink_comes_into_its_line_after_that,
+        place::who_is_alone_has_its_place_and_keeps_it,
+        place::who_is_in_the_cells_is_told_unless_it_is_known,
+        place::other_cells_and_other_scopes_do_not_count,
+        place::a_place_may_be_had_beside_others,
+        place::what_was_decided_is_answered_from_then_on,
+        place::who_was_not_applied_is_no_neighbour,
+        place::who_is_brought_back_asks_again,
+        place::places_end_with_their_time,
+        place::who_has_waited_finds_what_was_there_when_it_came,
+        place::later_ones_of_a_call_see_the_earlier,
+        place::answers_have_limits,
+        place::many_that_are_gone_are_no_hindrance,
+        place::what_no_store_would_keep_is_refused,
         keeping::dead_events_are_replayed_and_purged,
         keeping::a_redelivery_revives_what_died_of_a_transient_cause,
         keeping::lists_are_filtered_and_paged,

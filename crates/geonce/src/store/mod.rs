@@ -552,11 +552,12 @@ pub trait Store: Send + Sync {
     fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>>;
 
     /// Gives events their places among what may be near. One answer for each, in order; each is atomic, and serialised with
-    /// every other that has a cell in common with it. A spot that is wrong refuses the call.
-    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>> {
-        let _ = (spots, now);
-        Box::pin(async { Err(Error::new(Kind::Invalid, "placing events: not built")) })
-    }
+    /// every other that has a cell in common with it.
+    ///
+    /// Neighbours are those in the same scope that others are still compared with (`until`) at the time when the event came,
+    /// which its id tells: however long it has waited since, it finds what was there. What is dead, done without being
+    /// applied, or gone is no neighbour and loses its place; brought back, it asks again. A wrong spot refuses the call.
+    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>>;
 
     /// Makes dead events ready again, with no attempts used; how many.
     fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64>;

@@ -1,9 +1,10 @@
 //! What a store keeps of events that may be near to others: where they look, where they are, and what others compare
 //! themselves with. Cells are numbers and bodies are bytes here: what near means is decided elsewhere.
 
+use super::encoding::{DONE, OPEN, outcome_number};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
-use crate::event::EventId;
+use crate::event::{EventId, Outcome};
 use bytes::Bytes;
 
 /// Cells that a spot looks at.
@@ -74,8 +75,30 @@ pub struct Neighbour {
 }
 
 impl Spot {
-    /// Refuses what no store would keep.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Since when others count for it: they are those of the time when it came, however long it has waited since.
+    pub(super) fn since(&self, now: Timestamp) -> Timestamp {
+        self.event.time().min(now)
+    }
+
+    /// Whom it knows already.
+    pub(super) fn known(&self) -> &[EventId] {
+        match &self.claim {
+            Claim::Unless(known) => known,
+            Claim::Anyway | Claim::Decided(_) => &[],
+        }
+    }
+
+    /// Bytes that it brings.
+    pub(super) fn bytes(&self) -> usize {
+        let claim = match &self.claim {
+            Claim::Unless(known) => known.len() * size_of::<EventId>(),
+            Claim::Anyway => 0,
+            Claim::Decided(text) => text.len(),
+        };
+        self.body.len() + claim
+    }
+
+    fn check(&self) -> Result<()> {
         let wrong = if self.cells.len() > SPOT_CELLS_MAX {
             format!("it looks at {} cells, {SPOT_CELLS_MAX} are allowed", self.cells.len())
         } else if !self.cells.is_sorted_by(|one, next| one < next) || self.cells.binary_search(&self.home).is_err() {
@@ -94,5 +117,71 @@ impl Spot {
             }
         };
         Err(Error::new(Kind::Invalid, format!("placing {}", self.event)).because(wrong))
+    }
+}
+
+/// Refuses a call with a spot that no store would keep.
+pub(super) fn check(spots: &[Spot]) -> Result<()> {
+    spots.iter().try_for_each(Spot::check)
+}
+
+/// How many of these spots go together, given limits of a step.
+pub(super) fn together(spots: &[Spot], spots_max: usize, bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |spot: &&Spot| {
+        bytes += spot.bytes();
+        bytes <= bytes_max
+    };
+    spots.iter().take(spots_max).take_while(fits).count().max(1)
+}
+
+/// What an event that has a place is to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is done and was applied,
+    Applied,
+    /// or may still be.
+    Open,
+    /// It was not and will not be, unless somebody brings it back: nobody is compared with it.
+    Gone,
+}
+
+impl Standing {
+    /// That of an event with this record.
+    pub(super) fn of(record: Option<(i64, Option<i64>)>) -> Standing {
+        match record {
+            Some((OPEN, _)) => Standing::Open,
+            Some((DONE, Some(outcome))) if outcome == outcome_number(Outcome::Applied) => Standing::Applied,
+            _ => Standing::Gone,
+        }
+    }
+}
+
+/// Puts those that were found in the cells of a spot in the order in which they are looked at, latest first, and leaves those
+/// that are not; whether there may be more.
+pub(super) fn latest<T>(found: &mut Vec<T>, key: impl Fn(&T) -> (i64, EventId)) -> bool {
+    found.sort_unstable_by_key(|one| std::cmp::Reverse(key(one)));
+    let more = found.len() >= NEIGHBOURS_MAX;
+    found.truncate(NEIGHBOURS_MAX);
+    more
+}
+
+/// Room in an answer.
+#[derive(Default)]
+pub(super) struct Room {
+    neighbours: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes another neighbour with a body of so many bytes, if there is room.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.neighbours < NEIGHBOURS_MAX && self.bytes.saturating_add(bytes) <= NEIGHBOURS_BYTES_MAX;
+        if !fits && self.neighbours > 0 {
+            return false;
+        }
+        self.neighbours += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        true
     }
 }

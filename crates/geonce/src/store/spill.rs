@@ -6,7 +6,7 @@
 
 use super::{
     Access, Admission, Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options,
-    Order, Record, Route, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
+    Order, Placed, Record, Route, Settled, Settlement, Spilled, Spot, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
@@ -513,6 +513,10 @@ impl Store for Spill {
 
     fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>> {
         Box::pin(async move { self.shared.required()?.extend(leases, until).await })
+    }
+
+    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>> {
+        Box::pin(async move { self.shared.required()?.place(spots, now).await })
     }
 
     fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {

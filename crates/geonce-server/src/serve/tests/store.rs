@@ -4,8 +4,8 @@ use geonce::clock::Timestamp;
 use geonce::error::{Error, Kind, Result};
 use geonce::event::{EventId, State};
 use geonce::store::{
-    Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement, Status,
-    Store, Swept, Verdict,
+    Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Placed, Record, Settled, Settlement,
+    Spot, Status, Store, Swept, Verdict,
 };
 use std::collections::HashMap;
 use std::future::ready;
@@ -117,6 +117,10 @@ impl Store for TestStore {
     }
 
     fn extend(&self, _: Vec<Lease>, _: Timestamp) -> Answer<'_, Vec<Settled>> {
+        Self::unused()
+    }
+
+    fn place(&self, _: Vec<Spot>, _: Timestamp) -> Answer<'_, Vec<Placed>> {
         Self::unused()
     }
 

@@ -1,9 +1,11 @@
 //! Compares the store with itself: `SQLite`'s own check, records against work, payloads, claims and books.
 
 use super::failure::{Attempt, Failure};
+use super::place::Kept;
 use super::read::counters;
-use super::row::{DONE, EVENT_COLUMNS, EventRow, HELD, NEVER, OPEN, Task, number};
+use super::row::{DONE, EVENT_COLUMNS, EventRow, HELD, NEVER, OPEN, Task, bytes16, number};
 use super::work::payload;
+use crate::event::EventId;
 use crate::store::books::{Records, compare};
 use crate::store::findings::{DUE_MILLIS_MAX, Findings, PROBLEMS_MAX};
 use rusqlite::{Connection, params};
@@ -29,6 +31,7 @@ pub(super) fn audit(connection: &Connection) -> Attempt<Vec<String>> {
         records(connection, &mut findings, &mut seen)?;
         work(connection, &mut findings)?;
         claims(connection, &mut findings)?;
+        places(connection, &mut findings)?;
         books(connection, &mut findings, &seen)?;
     }
     Ok(findings.finish())
@@ -181,6 +184,16 @@ fn claims(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
                 findings.add(format!("a key of {} is not claimed for it", event.id));
             }
         }
+    }
+    Ok(())
+}
+
+fn places(connection: &Connection, findings: &mut Findings) -> Attempt<()> {
+    let mut statement = connection.prepare("SELECT event, scope, cell, until, body, sum FROM place")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let read = bytes16(row, 0).and_then(|id| Kept::read(row, EventId::from_bytes(id), 1));
+        note(findings, read.map(drop))?;
     }
     Ok(())
 }

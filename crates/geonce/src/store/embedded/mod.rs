@@ -10,6 +10,7 @@ mod claims;
 mod failure;
 mod group;
 mod line;
+mod place;
 mod read;
 mod row;
 mod schema;
@@ -31,8 +32,8 @@ use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
 use self::writer::{Message, Request, Slice, WAITING_MAX, Waiting, Writer};
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, RUNS, Record,
-    Settled, Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, RUNS, Record,
+    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
@@ -253,6 +254,16 @@ impl Store for Embedded {
         self.write("extending leases", (leases.len(), 0), move |group| work::extend(group, &leases, until))
     }
 
+    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>> {
+        if let Err(error) = super::place::check(&spots) {
+            return Box::pin(async { Err(error) });
+        }
+        let weight = (spots.len(), spots.iter().map(Spot::bytes).sum());
+        self.slices("placing events", weight, Vec::new(), move |group, answers| {
+            place::place(group, &spots, now, answers)
+        })
+    }
+
     fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.slices("replaying events", (1, 0), select::Progress::default(), move |group, progress| {
             select::decide(group, &filter, Fate::Replay, now, progress)
@@ -276,8 +287,12 @@ impl Store for Embedded {
 
     fn sweep(&self, limit: usize, now: Timestamp) -> Answer<'_, Swept> {
         let cursors = self.cursors.clone();
-        self.slices("sweeping events", (1, 0), select::Sweep::default(), move |group, state| {
-            select::sweep(group, &cursors, limit, now, state)
+        Box::pin(async move {
+            // What this takes long to find out, it may find out beside the writer: time only makes more places be over.
+            let over = self.read(0, "sweeping events", move |connection| place::over(connection, now)).await?;
+            let begin = select::Sweep::begin(over);
+            let sweep = move |group: &mut Group<'_>, state| select::sweep(group, &cursors, limit, now, state);
+            self.slices("sweeping events", (1, 0), begin, sweep).await
         })
     }
 

@@ -226,6 +226,19 @@ pub(super) fn payload_sum(id: EventId, payload: &[u8]) -> i64 {
     sum.finish()
 }
 
+/// The checksum over the place of `id`, or over what was decided about it.
+pub(super) fn place_sum(id: EventId, at: Option<(&Bytes16, i64)>, until: i64, body: &[u8]) -> i64 {
+    let mut sum = Sum::new();
+    sum.add(&id.to_bytes());
+    if let Some((scope, cell)) = at {
+        sum.add(scope);
+        sum.word(cell.cast_unsigned());
+    }
+    sum.word(until.cast_unsigned());
+    sum.add(body);
+    sum.finish()
+}
+
 /// The checksum over bytes.
 pub(super) fn bytes_sum(bytes: &[u8]) -> i64 {
     let mut sum = Sum::new();

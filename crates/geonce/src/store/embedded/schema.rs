@@ -2,7 +2,8 @@
 //!
 //! Tables: `event` (slim record), `body` (payloads), `work` (what is left to do, by event and sink), `claim` (log of
 //! keys), `sealed` and `segment` (sorted keys and their filters), `run` (keys of runs, which several processes claim),
-//! `result` (results that many events share), `counter` (the books), `source`, `sink`, `meta`.
+//! `result` (results that many events share), `place` (who may be near to others), `counter` (the books), `source`,
+//! `sink`, `meta`.
 
 use super::failure::Attempt;
 use crate::error::{Error, Kind};
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The schema that this release writes.
-pub(super) const SCHEMA_VERSION: i64 = 4;
+pub(super) const SCHEMA_VERSION: i64 = 5;
 /// `geo1` in ASCII: marks the file as a store.
 const APPLICATION_ID: i64 = 0x6765_6F31;
 /// How long one process waits for another's transaction.
@@ -51,11 +52,12 @@ INSERT INTO meta VALUES ('token', 0);
 ";
 
 /// What makes each later schema of the one before, in any store. Rows that are there stay as they are.
-const UPGRADES: [&str; 3] = [RESULTS, HELD_WORK, HOLDERS];
+const UPGRADES: [&str; 4] = [RESULTS, HELD_WORK, HOLDERS, PLACES];
 
 /// Makes the first schema of this one again.
 #[cfg(test)]
 pub(crate) const BACK_TO_THE_FIRST: &str = "
+DROP TABLE place;
 DROP INDEX follower; DROP INDEX turn; DROP INDEX line;
 ALTER TABLE work DROP COLUMN after; ALTER TABLE work DROP COLUMN entity; ALTER TABLE work DROP COLUMN rank;
 ALTER TABLE work DROP COLUMN holder;
@@ -84,6 +86,16 @@ CREATE INDEX line ON work(sink, entity, rank, event)
 /// Who holds a lease.
 const HOLDERS: &str = "
 ALTER TABLE work ADD COLUMN holder TEXT;
+";
+
+/// Places of events among what may be near, and what was decided about those that have none: they have no cell, and the
+/// decision is their body. The index has all that is needed to find the latest ones of a cell.
+const PLACES: &str = "
+CREATE TABLE place(
+  event BLOB PRIMARY KEY, scope BLOB, cell INTEGER, until INTEGER NOT NULL, body NOT NULL, sum INTEGER NOT NULL)
+  WITHOUT ROWID;
+CREATE INDEX near ON place(cell, scope, until, event) WHERE cell IS NOT NULL;
+CREATE INDEX over ON place(until);
 ";
 
 /// What a connection is for.

@@ -3,6 +3,7 @@
 use super::claims::{Key, find_on_disk};
 use super::failure::Attempt;
 use super::group::{Group, find_event};
+use super::place;
 use super::row::{Bytes16, DONE, EVENT_COLUMNS, EventRow, bytes16, number};
 use super::work::{forget, revive};
 use super::writer::Slice;
@@ -137,7 +138,16 @@ pub(super) struct Sweep {
     stage: Stage,
     examined: usize,
     claims: usize,
+    /// Places that ended at this time or before are over; none are, where there is none.
+    over: Option<Timestamp>,
+    places: usize,
     swept: Swept,
+}
+
+impl Sweep {
+    pub(super) fn begin(over: Option<Timestamp>) -> Sweep {
+        Sweep { over, ..Sweep::default() }
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -145,6 +155,7 @@ enum Stage {
     #[default]
     Done,
     Dead,
+    Places,
     Claims,
 }
 
@@ -183,7 +194,18 @@ pub(super) fn sweep(
             sweep.swept.purged += purged;
             cursors.set((done_after, if seen < slice { [0; 16] } else { last }));
             if seen < slice {
+                sweep.stage = Stage::Places;
+            }
+        }
+        Stage::Places => {
+            let slice = SLICE_EVENTS.min(limit.saturating_sub(sweep.places));
+            let gone = sweep.over.map_or(Ok(0), |over| place::sweep(group, over, slice))?;
+            sweep.places += gone;
+            if gone < slice {
                 sweep.stage = Stage::Claims;
+            } else if sweep.places >= limit {
+                sweep.swept.more = true;
+                return Ok(Slice::Answer(sweep.swept));
             }
         }
         Stage::Claims => {

@@ -52,6 +52,21 @@ async fn events_of_an_entity_keep_their_order_while_workers_race() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_near_events_one_has_its_place_first() {
+    let store = crate::store::open("sqlite::memory:", &Options::default(), Access::Gateway, "".as_ref()).unwrap();
+    conformance::place_race::run([Arc::clone(&store), store], conformance::START).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_are_known_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("geonce.db");
+    // Dropped, not closed: the process may as well have been killed.
+    let reopen = async || gateway(&file) as Arc<dyn Store>;
+    conformance::place_race::are_known_to(gateway(&file), reopen, conformance::START).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_the_conformance_suite() {
     conformance::run(async |options: Options| {
         crate::store::open("sqlite::memory:", &options, Access::Gateway, "".as_ref()).unwrap()

@@ -11,6 +11,7 @@ mod joint;
 mod lanes;
 mod lease;
 mod line;
+mod place;
 mod plan;
 mod read;
 mod row;
@@ -28,8 +29,8 @@ use self::lanes::{Lanes, Waiting};
 use self::lease::Heads;
 use self::select::{Cursors, Fate};
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
-    Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
+    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -318,6 +319,13 @@ impl Store for Postgres {
 
     fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>> {
         self.run("extending leases", |shared| async move { work::extend(&shared, &leases, until).await })
+    }
+
+    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>> {
+        if let Err(error) = super::place::check(&spots) {
+            return Box::pin(async { Err(error) });
+        }
+        self.run("placing events", |shared| async move { place::place(&shared, &spots, now).await })
     }
 
     fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {

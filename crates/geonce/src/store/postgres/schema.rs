@@ -1,8 +1,8 @@
 //! The tables, how they came to be, and whether the server keeps what it commits.
 //!
 //! Tables: `meta` (version, id of the store), `event` (slim record), `claim` (key to event, in parts by hash), `body`
-//! (payloads, in parts by day), `work` (what is left to do, by event and sink), `counter` (the books, in slots);
-//! sequences `token` (leases) and `slot`.
+//! (payloads, in parts by day), `work` (what is left to do, by event and sink), `place` (who may be near to others),
+//! `counter` (the books, in slots); sequences `token` (leases) and `slot`.
 
 use super::counts::{OWN_SLOTS, SLOTS};
 use super::row::{Uuid, damaged, get};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What makes each version of the schema from the one before.
-const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work, leases];
+pub(super) const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work, leases, places];
 
 /// Parts of the table of keys.
 const CLAIM_PARTS: usize = 4;
@@ -92,6 +92,18 @@ fn leases() -> String {
      ALTER TABLE work SET (fillfactor = 40);
      ALTER TABLE event SET (fillfactor = 40);
      UPDATE work SET until = due WHERE lease IS NOT NULL;"
+        .to_owned()
+}
+
+/// Places of events among what may be near, and what was decided about those that have none. Gateways of the release before
+/// go on working beside it, and give no places.
+fn places() -> String {
+    "CREATE TABLE place (
+       event uuid PRIMARY KEY, scope uuid, cell bigint, until bigint NOT NULL, body bytea, decision text,
+       CHECK (CASE WHEN decision IS NULL THEN num_nonnulls(scope, cell, body) = 3
+              ELSE num_nulls(scope, cell, body) = 3 END));
+     CREATE INDEX place_near ON place (cell, scope, until) WHERE cell IS NOT NULL;
+     CREATE INDEX place_over ON place (until);"
         .to_owned()
 }
 

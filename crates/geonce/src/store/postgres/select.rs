@@ -2,6 +2,7 @@
 
 use super::counts::Counts;
 use super::line;
+use super::place;
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
 use super::schema::{PARTS_EVERY, PARTS_KEPT, first, look_after_parts};
 use super::work::{Revived, revive};
@@ -241,6 +242,7 @@ pub(super) async fn sweep(shared: &Shared, limit: usize, now: Timestamp) -> Atte
             }
         }
     }
+    swept.more = sweep_places(shared, limit, now).await?;
     let server = transaction!(shared.pool, tries, session => async { Ok(shared.now(&session, now)) })?;
     if server.since(shared.cursors.get().parts) >= PARTS_EVERY {
         shared.cursors.change(|places| places.parts = server);
@@ -251,6 +253,20 @@ pub(super) async fn sweep(shared: &Shared, limit: usize, now: Timestamp) -> Atte
         look_after_parts(&shared.pool, &shared.schema, server, oldest).await?;
     }
     Ok(swept)
+}
+
+/// Removes places that are over, at most `limit`; whether there may be more.
+async fn sweep_places(shared: &Shared, limit: usize, now: Timestamp) -> Attempt<bool> {
+    let mut gone = 0;
+    while gone < limit {
+        let slice = SLICE_EVENTS.min(limit - gone);
+        let removed = place::sweep(shared, slice, now).await?;
+        if removed < slice {
+            return Ok(false);
+        }
+        gone += removed;
+    }
+    Ok(true)
 }
 
 /// Sweeps a slice: how many records were seen, and how many forgotten.

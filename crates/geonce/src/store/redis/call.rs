@@ -46,6 +46,7 @@ scripts! {
     LEASE = "lua/lease.lua",
     SETTLE = "lua/settle.lua",
     EXTEND = "lua/extend.lua",
+    PLACE = "lua/place.lua",
     DECIDE = "lua/decide.lua",
     SWEEP = "lua/sweep.lua",
     READ = "lua/read.lua",
@@ -128,7 +129,7 @@ impl Caller {
         }
     }
 
-    /// Asks something that changes nothing.
+    /// Asks something that changes nothing, or nothing more where it is asked again.
     pub(super) async fn ask(&self, script: &Script, now: Timestamp, fill: Fill<'_>) -> Attempt<Value> {
         self.persist(script, now, None, fill, &|value| Ok(value)).await
     }

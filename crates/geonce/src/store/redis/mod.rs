@@ -7,6 +7,7 @@
 mod accept;
 mod audit;
 mod call;
+mod place;
 mod read;
 mod row;
 mod schema;
@@ -19,8 +20,8 @@ use self::accept::{Message, Request, WAITING_MAX, Waiting, check_names};
 use self::call::{Caller, Time};
 use self::select::Fate;
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
-    Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
+    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -236,6 +237,13 @@ impl Store for Redis {
 
     fn extend(&self, leases: Vec<Lease>, until: Timestamp) -> Answer<'_, Vec<Settled>> {
         self.run("extending leases", |shared| async move { work::extend(&shared, &leases, until).await })
+    }
+
+    fn place(&self, spots: Vec<Spot>, now: Timestamp) -> Answer<'_, Vec<Placed>> {
+        if let Err(error) = super::place::check(&spots) {
+            return Box::pin(async { Err(error) });
+        }
+        self.run("placing events", |shared| async move { place::place(&shared, &spots, now).await })
     }
 
     fn replay(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {

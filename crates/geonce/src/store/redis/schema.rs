@@ -5,7 +5,7 @@
 //! (16 bytes; the event that claimed it), `due:SINK` (events by when they may be leased, or their lease lapses), `leased`
 //! (events with a lease), `turn:SINK` (entity to the event that has its turn), `line:SINK:ENTITY` (events that are held for
 //! others of their entity, by rank and id), `all`, `open`, `dead` (in order of ids), `done`, `died` (in order of time),
-//! `sources`, `count:SOURCE` (the books), `answer:LANE` (last answers; the only keys that expire by themselves), and the
+//! `place`, `cell:SCOPE CELL`, `places` (who may be near to others), `sources`, `count:SOURCE` (the books), `answer:LANE` (last answers; the only keys that expire by themselves), and the
 //! channel `ready`.
 
 use super::call::{Caller, OPEN};

@@ -89,13 +89,14 @@ pub(super) async fn sweep(shared: &Shared, limit: usize, now: Timestamp) -> Atte
         if !wrong.is_empty() {
             tracing::error!("what is past its time could not be forgotten: {wrong}");
         }
-        let [forgotten, purged, more]: [_; 3] =
+        let [forgotten, purged, more, places]: [_; 4] =
             numbers.try_into().map_err(|_| damaged("an answer to a sweep of another form"))?;
         let (forgotten, purged): (u64, u64) = (read_number(&forgotten?, "a count")?, read_number(&purged?, "a count")?);
         swept.forgotten += forgotten;
         swept.purged += purged;
         swept.more = more? == "1";
-        let gone = usize::try_from(forgotten + purged).unwrap_or(usize::MAX);
+        let places: u64 = read_number(&places?, "a count")?;
+        let gone = usize::try_from((forgotten + purged).max(places)).unwrap_or(usize::MAX);
         if gone == 0 {
             break;
         }

@@ -6,8 +6,8 @@ use crate::error::{Error, Kind};
 use crate::event::State;
 use crate::store::conformance::{self, APPLIED, Bench, START, at};
 use crate::store::{
-    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    Settled, Settlement, Status, Store, Swept, Verdict,
+    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
+    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use std::path::Path;
 use std::pin::Pin;
@@ -37,6 +37,7 @@ impl Store for Switched {
         lease(request: LeaseRequest, now: Timestamp) -> Vec<Leased>;
         settle(settlements: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
         extend(leases: Vec<Lease>, until: Timestamp) -> Vec<Settled>;
+        place(spots: Vec<Spot>, now: Timestamp) -> Vec<Placed>;
         replay(filter: Filter, now: Timestamp) -> u64;
         purge(filter: Filter, now: Timestamp) -> u64;
         list(request: ListRequest) -> Vec<Record>;

@@ -182,3 +182,16 @@ async fn events_of_an_entity_keep_their_order_at_two_gateways() {
     crate::store::conformance::race::run([gateway(&url), gateway(&url)]).await;
     assert_eq!(deadlocks(&url), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_near_events_at_two_gateways_one_has_its_place_first() {
+    let url = Server::shared().database();
+    crate::store::conformance::place_race::run([gateway(&url), gateway(&url)], now()).await;
+    assert_eq!(deadlocks(&url), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_are_known_to_other_gateways() {
+    let url = Server::shared().database();
+    crate::store::conformance::place_race::are_known_to(gateway(&url), async || gateway(&url), now()).await;
+}

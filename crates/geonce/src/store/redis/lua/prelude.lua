@@ -7,6 +7,7 @@
 local P, LANE, CALL = ARGV[1], ARGV[3], ARGV[4]
 local FIRST = 7
 local FINGERPRINT = 33
+local ID = 26
 
 local now, shift = tonumber(ARGV[6]), 0
 if ARGV[5] == 'server' then
@@ -325,7 +326,6 @@ end
 
 -- Events of a line that are looked at, should some of them be damaged.
 local LOOKED_AT = 32
-local ID = 26
 
 -- Gives the turn to the next of a line, once an event has left: what is to be written. Whether there is a next one is told to
 -- `released`.
@@ -455,4 +455,16 @@ local function forget(event)
   else
     count(event.source, 'done', -1)
   end
+end
+
+-- Places among what may be near: the hash 'place' has 'p', scope (16 bytes), cell (8) and body of each event, or 'd' and what
+-- was decided about it; 'cell:SCOPE CELL' who is in a cell, and 'places' all, both by when they are over.
+local PLACE_HEAD = 25
+
+local function remove_place(id, kept)
+  if kept and string.sub(kept, 1, 1) == 'p' then
+    redis.call('ZREM', P .. ':cell:' .. string.sub(kept, 2, PLACE_HEAD), id)
+  end
+  redis.call('HDEL', P .. ':place', id)
+  redis.call('ZREM', P .. ':places', id)
 end

@@ -1,6 +1,6 @@
--- Forgets done events whose window is over and dead ones whose retention is.
--- ARGV: at most so many events; window and retention in milliseconds. Answers how many were forgotten, how many purged,
--- whether there are more, and what went wrong.
+-- Forgets done events whose window is over and dead ones whose retention is, and removes places that are over.
+-- ARGV: at most so many events, and as many places; window and retention in milliseconds. Answers what went wrong, how many
+-- were forgotten, how many purged, whether there are more, and how many places were removed.
 
 local known = begin('makes room')
 if known then
@@ -37,5 +37,16 @@ for _, what in ipairs({ { P .. ':done', done_before }, { P .. ':died', dead_befo
   numbers[#numbers + 1] = tostring(gone)
 end
 local counted = finish()
+
+-- An event that came before the end of a place, and still waits, is compared with it.
+local oldest = redis.call('ZRANGE', P .. ':open', 0, 0)[1]
+local came = oldest and tonumber(redis.call('HGET', P .. ':event:' .. oldest, 'received') or '')
+local over = int(math.min(now, came or now))
+local places = redis.call('ZRANGEBYSCORE', P .. ':places', '-inf', over, 'LIMIT', 0, tonumber(ARGV[FIRST]))
+for _, id in ipairs(places) do
+  remove_place(id, redis.call('HGET', P .. ':place', id))
+end
+
 local more = redis.call('ZCOUNT', P .. ':done', '-inf', done_before) + redis.call('ZCOUNT', P .. ':died', '-inf', dead_before)
-return answer({ counted or string.sub(wrong, 2), numbers[1], numbers[2], more > 0 and '1' or '0' })
+  + redis.call('ZCOUNT', P .. ':places', '-inf', over)
+return answer({ counted or string.sub(wrong, 2), numbers[1], numbers[2], more > 0 and '1' or '0', tostring(#places) })

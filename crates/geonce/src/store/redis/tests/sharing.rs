@@ -116,3 +116,17 @@ async fn events_of_an_entity_keep_their_order_at_two_gateways() {
     let (url, _) = fresh(&Server::shared().url());
     crate::store::conformance::race::run([open(&url, Time::Server), open(&url, Time::Server)]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_near_events_at_two_gateways_one_has_its_place_first() {
+    let (url, _) = fresh(&Server::shared().url());
+    let stores = [open(&url, Time::Server), open(&url, Time::Server)];
+    crate::store::conformance::place_race::run(stores, SystemClock.now()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_are_known_to_other_gateways() {
+    let (url, _) = fresh(&Server::shared().url());
+    let other = async || open(&url, Time::Server);
+    crate::store::conformance::place_race::are_known_to(open(&url, Time::Server), other, SystemClock.now()).await;
+}
