@@ -104,7 +104,7 @@ impl Packed {
     }
 
     /// Reads the members one after another: extension, and the bytes, no more than the archive says there are.
-    pub(crate) fn each(&mut self, mut each: impl FnMut(&str, &mut dyn Read) -> io::Result<()>) -> Result<()> {
+    pub(crate) fn each(&mut self, mut each: impl FnMut(&str, &mut (dyn Read + Send)) -> io::Result<()>) -> Result<()> {
         for (extension, index) in &self.members {
             let failed = |error: &dyn std::fmt::Display| damaged(&self.path, &error.to_string());
             let entry: ZipFile<'_, fs::File> = self.archive.by_index(*index).map_err(|error| failed(&error))?;

@@ -15,9 +15,12 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 /// Bytes asked for at once.
 const PIECE_BYTES: usize = 256 << 10;
+/// Pieces that are read before they are digested.
+const PIECES_MAX: usize = 4;
 
 pub(crate) fn digest(path: &Path, options: &Options) -> Result<Content> {
     match sniff::kind(path, options)? {
@@ -83,7 +86,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn take(&mut self, extension: &str, bytes: &mut dyn Read) -> io::Result<()> {
+    fn take(&mut self, extension: &str, bytes: &mut (dyn Read + Send)) -> io::Result<()> {
         let (sha256, count) = match extension {
             "dbf" => whole(bytes, &[1, 2, 3])?,
             "prj" | "cpg" => {
@@ -125,25 +128,41 @@ fn trimmed(text: &[u8]) -> &[u8] {
     &text[start..end]
 }
 
-/// The digest of all bytes, those at `blank` taken as zero, and how many there are.
-fn whole(reader: &mut dyn Read, blank: &[usize]) -> io::Result<([u8; 32], u64)> {
-    let (mut hasher, mut bytes, mut piece) = (Sha256::new(), 0_u64, vec![0; PIECE_BYTES]);
-    loop {
-        let count = match reader.read(&mut piece) {
-            Ok(0) => return Ok((hasher.finalize().into(), bytes)),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        for &place in blank {
-            let here = (place as u64).checked_sub(bytes).and_then(|place| usize::try_from(place).ok());
-            if let Some(byte) = here.and_then(|place| piece[..count].get_mut(place)) {
-                *byte = 0;
+/// The digest of all bytes, those at `blank` taken as zero, and how many there are. One thread reads while another digests:
+/// what is loaded already is only read, and the sooner that is known the better.
+fn whole(reader: &mut (dyn Read + Send), blank: &[usize]) -> io::Result<([u8; 32], u64)> {
+    let (full, pieces) = mpsc::sync_channel::<(Vec<u8>, usize)>(PIECES_MAX);
+    let (empty, used) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let digesting = scope.spawn(move || {
+            let (mut hasher, mut bytes) = (Sha256::new(), 0_u64);
+            for (mut piece, count) in pieces {
+                for &place in blank {
+                    let here = (place as u64).checked_sub(bytes).and_then(|place| usize::try_from(place).ok());
+                    if let Some(byte) = here.and_then(|place| piece[..count].get_mut(place)) {
+                        *byte = 0;
+                    }
+                }
+                hasher.update(&piece[..count]);
+                bytes += count as u64;
+                // Whoever reads may have come to the end.
+                let _ = empty.send(piece);
+            }
+            (hasher.finalize().into(), bytes)
+        });
+        loop {
+            let mut piece = used.try_recv().unwrap_or_else(|_| vec![0; PIECE_BYTES]);
+            match reader.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) if full.send((piece, count)).is_ok() => {}
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
-        hasher.update(&piece[..count]);
-        bytes += count as u64;
-    }
+        drop(full);
+        digesting.join().map_err(|_| io::Error::other("digesting failed"))
+    })
 }
 
 #[cfg(test)]
