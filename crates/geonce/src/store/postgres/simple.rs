@@ -56,7 +56,8 @@ pub(super) async fn settle(
         let event: Uuid = get(&row, 0)?;
         let source: Option<String> = get(&row, 1)?;
         let token = tokens.get(&event).copied().unwrap_or_default();
-        simple.insert(event.id(), (token, source.is_some()));
+        // Of what is done there are two rows, in no order.
+        simple.entry(event.id()).or_insert((token, false)).1 |= source.is_some();
         if let Some(source) = source.map(Arc::from) {
             counts.add(&source, Tally::Waiting, -1);
             counts.add(&source, Tally::of(end.outcome), 1);
@@ -76,7 +77,8 @@ pub(super) async fn settle(
     Ok(simple)
 }
 
-/// Takes the work away that these leases hold, where it is simple, and makes events done.
+/// Takes the work away that these leases hold, where it is simple, and makes events done: a row for each whose work is
+/// gone, and one with its source for each that is done. (Joined, they would be compared each with each.)
 async fn take_away(
     session: &Session,
     leases: &[(Uuid, u64)],
@@ -90,7 +92,7 @@ async fn take_away(
          done AS (UPDATE event e SET state = {DONE}, outcome = $4, settled = $5, cause = NULL, code = NULL, \
            result = coalesce(e.result, $6) FROM held WHERE e.id = held.event AND e.state = {OPEN} AND e.outcome IS NULL \
            RETURNING e.id, e.source) \
-         SELECT held.event, done.source FROM held LEFT JOIN done ON done.id = held.event"
+         SELECT event, NULL AS source FROM held UNION ALL SELECT id, source FROM done"
     );
     let events: Vec<Uuid> = leases.iter().map(|lease| lease.0).collect();
     let tokens: Vec<i64> = leases.iter().map(|lease| lease.1.cast_signed()).collect();
