@@ -138,15 +138,13 @@ pub(super) async fn who_was_not_applied_is_no_neighbour(bench: &Bench) {
     assert_eq!(place(bench, spot(last, &[5], unless(&[ids[5]])), START).await, Placed::Here);
     // What was applied and is forgotten is no neighbour either, though its place is not over.
     let month = at(31 * 24 * 3_600);
-    let late = bench.event("late", month);
-    let mut asks = spot(late.id, &[5], unless(&[last]));
-    asks.until = month;
-    bench.accept_one(late, month).await;
     let mut long = spot(bench.fill(&["long"], START).await[0], &[5], Claim::Anyway);
     long.until = month.plus(std::time::Duration::from_secs(9));
     let event = long.event;
     assert_eq!(place(bench, long, START).await, Placed::Here);
     end(bench, event, APPLIED, START).await;
+    let late = bench.fill(&["late"], month).await[0];
+    let asks = Spot { until: month, ..spot(late, &[5], unless(&[last])) };
     let answer = place(bench, asks.clone(), month).await;
     assert_eq!(answer, Placed::Neighbours(vec![near(event, true)]));
     while bench.sweep(100, month).await.more {}

@@ -2,10 +2,10 @@
 
 use super::{TINY, bench, gateway, knows, open};
 use crate::error::Kind;
-use crate::event::{Class, Outcome};
+use crate::event::{Class, EventId, Outcome};
 use crate::store::conformance::{APPLIED, Bench, START, at, cause, key};
 use crate::store::embedded::Embedded;
-use crate::store::{Access, End, Filter, Options, RUNS, ResultText, Store, Verdict};
+use crate::store::{Access, Claim, End, Filter, Options, Placed, RUNS, ResultText, Spot, Store, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,6 +63,11 @@ async fn a_panic_fails_its_request_and_no_other() {
     knows(&bench, &names).await;
 }
 
+fn in_a_cell(event: EventId, claim: Claim) -> Spot {
+    let body = format!("{event}").repeat(2).into();
+    Spot { event, scope: [3; 16], cells: vec![5], home: 5, body, until: at(1_000), claim }
+}
+
 /// Some events in every state.
 async fn varied(file: &Path) -> Vec<String> {
     let store = open(file, Access::Gateway, TINY);
@@ -76,6 +81,11 @@ async fn varied(file: &Path) -> Vec<String> {
         names.extend([format!("n{number}"), format!("a{number}")]);
     }
     let leased = bench.lease("map", 40, at(100)).await;
+    let spots = leased.iter().enumerate().map(|(number, leased)| {
+        let claim = if number % 4 == 0 { Claim::Decided(format!("{number}").repeat(30).into()) } else { Claim::Anyway };
+        in_a_cell(leased.lease.event, claim)
+    });
+    store.place(spots.collect(), at(100)).await.unwrap();
     for (place, leased) in leased.iter().enumerate().take(30) {
         let end = if place % 3 == 0 { End::Dead(cause(Class::Schema)) } else { APPLIED };
         bench.settle(&leased.lease, end, at(101)).await;
@@ -114,7 +124,9 @@ async fn everything(store: &Arc<Embedded>, names: &[String]) -> Result<String, S
     (status.bytes, status.bytes_free) = (0, 0);
     let batch = names.iter().map(|name| bench.event(name, at(200))).collect();
     let verdicts = store.accept(batch, at(200)).await.map_err(|error| error.to_string())?;
-    Ok(format!("{records:?} {status:?} {verdicts:?}"))
+    let asks = in_a_cell(EventId::from_bytes([1; 16]), Claim::Unless(Vec::new()));
+    let placed = store.place(vec![asks], at(200)).await.map_err(|error| error.to_string())?;
+    Ok(format!("{records:?} {status:?} {verdicts:?} {placed:?}"))
 }
 
 /// Where two long texts begin to differ.
@@ -141,6 +153,29 @@ async fn another_result_than_was_given_is_noticed() {
         assert_eq!(store.list(request).await.err().map(|error| error.kind()), Some(Kind::Corrupt), "{other}");
         assert!(!store.audit().await.unwrap().is_empty(), "{other}");
     }
+}
+
+#[tokio::test]
+async fn a_damaged_place_is_noticed_and_keeps_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("geonce.db");
+    varied(&file).await;
+    let store = gateway(&file);
+    let event = EventId::from_bytes([1; 16]);
+    let ask = async || match &store.place(vec![in_a_cell(event, Claim::Unless(Vec::new()))], at(300)).await.unwrap()[..]
+    {
+        [Placed::Neighbours(near)] => near.len(),
+        other => panic!("{other:?}"),
+    };
+    let whole = ask().await;
+    assert!(whole > 5, "{whole}");
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let change = "UPDATE place SET body = zeroblob(9) WHERE event = (SELECT max(event) FROM place WHERE cell = 5)";
+    assert_eq!(connection.execute(change, []).unwrap(), 1);
+    let problems = store.audit().await.unwrap();
+    assert!(problems[0].contains("place") && problems.len() == 1, "{problems:?}");
+    assert_eq!(ask().await, whole - 1);
+    assert_eq!(store.audit().await.unwrap(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use super::given;
 use crate::event::{Class, Ids, Outcome, State, random};
 use crate::store::conformance::{at, cause, key, order, routes};
 use crate::store::{
-    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    ResultText, Settlement, Store,
+    Access, Admission, Claim, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options,
+    Record, ResultText, Settlement, Spot, Store,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -109,7 +109,7 @@ impl Twins {
     async fn step(&mut self) {
         let now = at(self.seconds);
         let [one, two] = self.stores.clone();
-        match self.chance.below(16) {
+        match self.chance.below(19) {
             0..=4 => {
                 let batch: Vec<NewEvent> = (0..=self.chance.below(6)).map(|_| self.event()).collect();
                 let answers = (one.accept(batch.clone(), now).await.unwrap(), two.accept(batch, now).await.unwrap());
@@ -149,8 +149,30 @@ impl Twins {
                     store.accept(Vec::new(), now).await.unwrap();
                 }
             }
+            15..=17 => self.place().await,
             _ => self.seconds += self.chance.below(40),
         }
+    }
+
+    async fn place(&mut self) {
+        let chance = &mut self.chance;
+        let mut spots = Vec::new();
+        for _ in 0..chance.below(6).min(self.sent.len() as u64) {
+            let event = chance.pick(&self.sent).id;
+            let home = chance.below(6);
+            let cells = (home.saturating_sub(chance.below(2))..=home + chance.below(3)).collect();
+            let claim = match chance.below(8) {
+                0 => Claim::Anyway,
+                1 => Claim::Decided(format!("near {home}").into()),
+                _ => Claim::Unless((0..chance.below(4)).map(|_| chance.pick(&self.sent).id).collect()),
+            };
+            let body = Bytes::from(format!("{event}"));
+            let (scope, until) = ([u8::from(chance.one_in(4)); 16], at(self.seconds + chance.below(120)));
+            spots.push(Spot { event, scope, cells, home, body, until, claim });
+        }
+        let [one, two] = &self.stores;
+        let now = at(self.seconds);
+        assert_eq!(one.place(spots.clone(), now).await.unwrap(), two.place(spots, now).await.unwrap());
     }
 
     fn leases_or_none(&self) -> Vec<Option<[Lease; 2]>> {

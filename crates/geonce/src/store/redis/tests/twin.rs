@@ -246,3 +246,15 @@ async fn it_does_what_the_embedded_store_does() {
         assert_eq!(twins.embedded.store.audit().await.unwrap(), Vec::<String>::new(), "seed {seed}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_gives_places_as_the_embedded_store_does() {
+    crate::store::answer_alike(
+        async |options| {
+            let (url, _) = fresh(&Server::shared().url());
+            Arc::new(Redis::open(&url, &options, Access::Gateway, Time::Given).unwrap()) as Arc<dyn Store>
+        },
+        2 * STEPS,
+    )
+    .await;
+}
