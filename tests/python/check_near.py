@@ -132,8 +132,9 @@ def requests_of(shapes, count):
                                   ("frechet", shapely.frechet_distance(*planes))):
             yield request(measure, *pair, 50_000), expected, 2e-3, 1e-3
         hole = [p for p in shapes.ring(lon, lat, size * 0.3, 6)]
-        a, b = ([shapes.ring(lon, lat, size, r.randint(4, 30)), hole] for _ in "ab")
-        pair = geometry("Polygon", a), geometry("Polygon", b)
+        pair = [geometry("Polygon", [shapes.ring(lon, lat, size, r.randint(4, 30)), hole]) for _ in "ab"]
+        # A ring of few vertices may leave the hole outside; what that means is another check's affair.
+        pair = [geo if shape(geo).is_valid else geometry("Polygon", geo["coordinates"][:1]) for geo in pair]
         planes = [plane(geo, lat) for geo in pair]
         yield request("hausdorff", *pair, 50_000), planes[0].hausdorff_distance(planes[1]), 2e-3, 1e-3
         yield areas(pair)
@@ -191,7 +192,8 @@ def check_cells(binary, shapes, count, wrong):
         if found["home"][0] != home or found["around"] not in ([home], disk):
             wrong.append(f"cells: {home} expected, {found['home'][0]} found: {json.dumps(pair)}")
         search = 4 * 2 * math.sqrt(3) * pair["threshold"]
-        if search < 0.9 * h3.average_hexagon_edge_length(found["resolution"] + 1, unit="m"):
+        finer = found["resolution"] + 1
+        if finer <= 15 and search < 0.9 * h3.average_hexagon_edge_length(finer, unit="m"):
             wrong.append(f"cells: resolution {found['resolution']} is too coarse for {pair['threshold']} m")
     print(f"cells {count} geometries compared, {alone} need one cell")
 

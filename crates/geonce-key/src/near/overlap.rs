@@ -30,8 +30,9 @@ pub(super) fn share(a: &Shape<i64>, b: &Shape<i64>, least: f64, work: &mut Work)
     if !box_a.meets(&moved) {
         return Ok(None);
     }
-    let ours: Vec<Vec<Point>> = a.all_paths().map(|path| open(path, 0)).collect();
-    let theirs: Vec<Vec<Point>> = b.all_paths().map(|path| open(path, turn)).collect();
+    let room = Room::new(box_a.with(moved));
+    let ours: Vec<Vec<Point>> = a.all_paths().map(|path| room.open(path, 0)).collect();
+    let theirs: Vec<Vec<Point>> = b.all_paths().map(|path| room.open(path, turn)).collect();
     let mut lines = Builder::default();
     for (number, ring) in ours.iter().chain(&theirs).enumerate() {
         lines.add(number, 0, ring.iter().copied());
@@ -55,7 +56,7 @@ fn bounds(shape: &Shape<i64>) -> Bounds {
 
 /// How far `b` is to be moved to lie beside `a`, where the antimeridian is between them.
 fn turn_between(a: &Bounds, b: &Bounds) -> i64 {
-    let apart = (a.min[0] + a.max[0]) / 2 - (b.min[0] + b.max[0]) / 2;
+    let apart = i64::midpoint(a.min[0], a.max[0]) - i64::midpoint(b.min[0], b.max[0]);
     match apart {
         _ if apart > TURN / 2 => TURN,
         _ if apart < -TURN / 2 => -TURN,
@@ -63,8 +64,28 @@ fn turn_between(a: &Bounds, b: &Bounds) -> i64 {
     }
 }
 
-fn open(path: &[Position<i64>], turn: i64) -> Vec<Point> {
-    path[..path.len().saturating_sub(1)].iter().map(|p| [p[0] + turn, p[1]]).collect()
+/// The widest that coordinates of the engine are, as a power of two: their products of three stay within 128 bits.
+const ROOM_BITS: u32 = 40;
+
+/// Where both shapes are, and a grid that is finer by a power of two. The engine rounds crossings to the grid; boundaries that
+/// differ by a step or two would otherwise cross each other again because of that, and again.
+struct Room {
+    corner: Point,
+    finer: u32,
+}
+
+impl Room {
+    fn new(bounds: Bounds) -> Room {
+        let extent = (0..2).map(|axis| bounds.max[axis].abs_diff(bounds.min[axis])).fold(1, u64::max);
+        Room { corner: bounds.min, finer: (extent.leading_zeros() + ROOM_BITS).saturating_sub(u64::BITS) }
+    }
+
+    /// A closed ring without its last position, moved by `turn`.
+    fn open(&self, path: &[Position<i64>], turn: i64) -> Vec<Point> {
+        let place =
+            |p: &Position<i64>| [(p[0] + turn - self.corner[0]) << self.finer, (p[1] - self.corner[1]) << self.finer];
+        path[..path.len().saturating_sub(1)].iter().map(place).collect()
+    }
 }
 
 /// Twice the area of what `rule` makes of both.
