@@ -83,4 +83,7 @@ fn damaged_bytes_are_an_error_and_never_more() {
         assert!(Body::from_bytes(&[start, &huge].concat()).is_err());
     }
     assert!(Body::from_bytes(&[2, 0, 1, 4, 0, 0]).is_err());
+    // A point 200 degrees east, and one so far that 64 bits are not enough.
+    assert!(Body::from_bytes(&[1, 0, 1, 4, 0x80, 0xc0, 0xee, 0x8e, 0xd2, 0x0b, 0]).is_err());
+    assert!(Body::from_bytes(&[&[1, 0, 1, 4][..], &huge, &[0]].concat()).is_err());
 }
