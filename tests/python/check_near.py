@@ -31,6 +31,8 @@ A, E2 = 6378137.0, 0.0066943799901413165
 # What docs/measures.md proposes for recognising one measurement that was written down twice.
 THRESHOLD = 0.01
 RECALL_MIN = 0.999
+# For each pair of lines, whether GEOS agrees with the definition.
+LEASHES = []
 WORKLOAD = {"a": 20_000, "b": 2_000, "c": 10, "d": 500}
 
 
@@ -108,6 +110,22 @@ def ring_displacement(a, b):
     return min(max(geodesic(p, q) for p, q in zip(a, other)) for other in turned)
 
 
+def leash(a, b):
+    """The discrete Fréchet distance by its definition. GEOS 3.14 answers a little more now and then, never less."""
+    before = None
+    for p in a.coords:
+        here = []
+        for j, q in enumerate(b.coords):
+            ways = [here[j - 1]] * (j > 0) + ([before[j], *before[max(0, j - 1):j]] if before else [])
+            here.append(max(math.dist(p, q), min(ways, default=0.0)))
+        before = here
+    geos = shapely.frechet_distance(a, b)
+    LEASHES.append(abs(geos - before[-1]) <= 1e-9 * geos)
+    if geos < before[-1] * (1 - 1e-9):
+        sys.exit(f"GEOS found a shorter leash: {geos} and {before[-1]}: {a} {b}")
+    return before[-1]
+
+
 def requests_of(shapes, count):
     """Pairs with what is expected of them and the tolerance: (request, value, relative, absolute)."""
     r = shapes.random
@@ -128,12 +146,12 @@ def requests_of(shapes, count):
         b = b if len(b) > 1 else a[:2]
         pair = geometry("LineString", a), geometry("LineString", b)
         planes = [plane(geo, lat) for geo in pair]
-        for measure, expected in (("hausdorff", planes[0].hausdorff_distance(planes[1])),
-                                  ("frechet", shapely.frechet_distance(*planes))):
+        for measure, expected in (("hausdorff", planes[0].hausdorff_distance(planes[1])), ("frechet", leash(*planes))):
             yield request(measure, *pair, 50_000), expected, 2e-3, 1e-3
         hole = [p for p in shapes.ring(lon, lat, size * 0.3, 6)]
-        a, b = ([shapes.ring(lon, lat, size, r.randint(4, 30)), hole] for _ in "ab")
-        pair = geometry("Polygon", a), geometry("Polygon", b)
+        pair = [geometry("Polygon", [shapes.ring(lon, lat, size, r.randint(4, 30)), hole]) for _ in "ab"]
+        # A ring of few vertices may leave the hole outside; what that means is another check's affair.
+        pair = [geo if shape(geo).is_valid else geometry("Polygon", geo["coordinates"][:1]) for geo in pair]
         planes = [plane(geo, lat) for geo in pair]
         yield request("hausdorff", *pair, 50_000), planes[0].hausdorff_distance(planes[1]), 2e-3, 1e-3
         yield areas(pair)
@@ -191,7 +209,8 @@ def check_cells(binary, shapes, count, wrong):
         if found["home"][0] != home or found["around"] not in ([home], disk):
             wrong.append(f"cells: {home} expected, {found['home'][0]} found: {json.dumps(pair)}")
         search = 4 * 2 * math.sqrt(3) * pair["threshold"]
-        if search < 0.9 * h3.average_hexagon_edge_length(found["resolution"] + 1, unit="m"):
+        finer = found["resolution"] + 1
+        if finer <= 15 and search < 0.9 * h3.average_hexagon_edge_length(finer, unit="m"):
             wrong.append(f"cells: resolution {found['resolution']} is too coarse for {pair['threshold']} m")
     print(f"cells {count} geometries compared, {alone} need one cell")
 
@@ -256,6 +275,8 @@ def main():
     given = parser.parse_args()
     wrong, shapes = [], Shapes(given.seed)
     check_pairs(given.binary, list(requests_of(shapes, given.count)), wrong)
+    if sum(LEASHES) < 0.95 * len(LEASHES):
+        wrong.append(f"frechet: GEOS agrees with the definition on {sum(LEASHES)} of {len(LEASHES)} pairs only")
     check_cells(given.binary, shapes, given.count, wrong)
     if given.corpora:
         check_pairs(given.binary, list(natural_earth(given.corpora, shapes)), wrong)

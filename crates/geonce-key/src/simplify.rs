@@ -137,6 +137,11 @@ impl<'a> Chain<'a> {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "the numbers of these tests are small"
+)]
 mod tests {
     use super::*;
 

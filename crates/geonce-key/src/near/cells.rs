@@ -150,9 +150,9 @@ struct Box3 {
 
 impl Box3 {
     fn add(&mut self, place: Direction) {
-        for axis in 0..3 {
-            self.low[axis] = self.low[axis].min(place[axis]);
-            self.high[axis] = self.high[axis].max(place[axis]);
+        for (axis, &here) in place.iter().enumerate() {
+            self.low[axis] = self.low[axis].min(here);
+            self.high[axis] = self.high[axis].max(here);
         }
     }
 

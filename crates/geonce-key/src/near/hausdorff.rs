@@ -30,12 +30,12 @@ fn one_way(from: &Shape<i64>, to: &Shape<i64>, limit: f64, work: &mut Work) -> F
     work.spend(STEPS_PER_SEGMENT * segments.len())?;
     let tree = Tree::new(segments.iter().map(|(a, b)| Bounds::of([a[0], a[1]], [b[0], b[1]])));
     let mut farthest: f64 = 0.0;
+    let mut last = 0;
     for vertex in &from.positions {
         work.spend(STEPS_PER_VERTEX)?;
-        match nearest(vertex, &segments, &tree, limit, work)? {
-            Some(distance) => farthest = farthest.max(distance),
-            None => return Ok(None),
-        }
+        let Some((distance, segment)) = nearest(vertex, &segments, &tree, limit, last, work)? else { return Ok(None) };
+        farthest = farthest.max(distance);
+        last = segment;
     }
     Ok(Some(farthest))
 }
@@ -52,24 +52,34 @@ fn segments(shape: &Shape<i64>) -> Vec<(Position<i64>, Position<i64>)> {
     segments
 }
 
+/// The nearest segment within `limit` and its distance. `last` is one to begin with.
 fn nearest(
     vertex: &Position<i64>,
     segments: &[(Position<i64>, Position<i64>)],
     tree: &Tree,
     limit: f64,
+    last: usize,
     work: &mut Work,
-) -> Result<Option<f64>, Stop> {
+) -> Result<Option<(f64, usize)>, Stop> {
     let scale = scale_m(vertex);
-    let mut best = None;
+    let mut best: Option<(f64, usize)> = None;
+    // Neighbours of a vertex are near to neighbours of the segment it was near to: with one of these in hand, the tree is
+    // only asked whether there is a nearer one.
+    for (segment, ends) in segments.iter().enumerate().skip(last.saturating_sub(1)).take(4) {
+        let distance = segment_distance(vertex, ends, scale);
+        if distance <= best.map_or(limit, |(known, _)| known) {
+            best = Some((distance, segment));
+        }
+    }
     // A vertex just east of the antimeridian is near to what lies just west of it.
     for turn in [0, TURN, -TURN] {
         let seen_from = [vertex[0] + turn, vertex[1], vertex[2]];
         let bound = |bounds: &Bounds| box_distance(&seen_from, bounds, scale) * CAREFUL;
         let rank = |leaf: usize, limit: f64| {
             let distance = segment_distance(&seen_from, &segments[leaf], scale);
-            (distance <= limit).then_some((distance, ()))
+            (distance <= limit).then_some((distance, leaf))
         };
-        if let Some((found, ())) = tree.nearest(work, best.unwrap_or(limit), bound, rank)? {
+        if let Some(found) = tree.nearest(work, best.map_or(limit, |(known, _)| known), bound, rank)? {
             best = Some(found);
         }
     }

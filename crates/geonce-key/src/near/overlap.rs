@@ -16,8 +16,6 @@ use crate::validity::linework::Builder;
 use crate::validity::predicate::{Point, area_doubled};
 use crate::validity::tree::{Bounds, Work};
 
-/// Grid units of a whole turn.
-const TURN: i64 = 360_000_000_000;
 /// What the engine is taken to need per vertex, and per meeting of two segments, in elementary steps.
 const STEPS_PER_VERTEX: usize = 40;
 const STEPS_PER_MEETING: usize = 256;
@@ -25,13 +23,11 @@ const STEPS_PER_MEETING: usize = 256;
 /// The common area as a share of the area of both; none below `least`.
 pub(super) fn share(a: &Shape<i64>, b: &Shape<i64>, least: f64, work: &mut Work) -> Found {
     let (box_a, box_b) = (bounds(a), bounds(b));
-    let turn = turn_between(&box_a, &box_b);
-    let moved = Bounds { min: [box_b.min[0] + turn, box_b.min[1]], max: [box_b.max[0] + turn, box_b.max[1]] };
-    if !box_a.meets(&moved) {
+    if !box_a.meets(&box_b) {
         return Ok(None);
     }
-    let ours: Vec<Vec<Point>> = a.all_paths().map(|path| open(path, 0)).collect();
-    let theirs: Vec<Vec<Point>> = b.all_paths().map(|path| open(path, turn)).collect();
+    let room = Room::new(box_a.with(box_b));
+    let (ours, theirs) = (room.rings(a), room.rings(b));
     let mut lines = Builder::default();
     for (number, ring) in ours.iter().chain(&theirs).enumerate() {
         lines.add(number, 0, ring.iter().copied());
@@ -53,18 +49,31 @@ fn bounds(shape: &Shape<i64>) -> Bounds {
     shape.positions.iter().fold(Bounds::EMPTY, |all, position| all.with(point(position)))
 }
 
-/// How far `b` is to be moved to lie beside `a`, where the antimeridian is between them.
-fn turn_between(a: &Bounds, b: &Bounds) -> i64 {
-    let apart = (a.min[0] + a.max[0]) / 2 - (b.min[0] + b.max[0]) / 2;
-    match apart {
-        _ if apart > TURN / 2 => TURN,
-        _ if apart < -TURN / 2 => -TURN,
-        _ => 0,
-    }
+/// The widest that coordinates of the engine are, as a power of two: their products of three stay within 128 bits.
+const ROOM_BITS: u32 = 40;
+
+/// Where both shapes are, and a grid that is finer by a power of two. The engine rounds crossings to the grid; boundaries that
+/// differ by a step or two would otherwise cross each other again because of that, and again.
+struct Room {
+    corner: Point,
+    finer: u32,
 }
 
-fn open(path: &[Position<i64>], turn: i64) -> Vec<Point> {
-    path[..path.len().saturating_sub(1)].iter().map(|p| [p[0] + turn, p[1]]).collect()
+impl Room {
+    fn new(bounds: Bounds) -> Room {
+        let extent = (0..2).map(|axis| bounds.max[axis].abs_diff(bounds.min[axis])).fold(1, u64::max);
+        Room { corner: bounds.min, finer: (extent.leading_zeros() + ROOM_BITS).saturating_sub(u64::BITS) }
+    }
+
+    /// The rings of a shape without their last positions; those that have no area are left out.
+    fn rings(&self, shape: &Shape<i64>) -> Vec<Vec<Point>> {
+        shape.all_paths().map(|path| self.open(path)).filter(|ring| ring.len() > 2).collect()
+    }
+
+    fn open(&self, path: &[Position<i64>]) -> Vec<Point> {
+        let place = |p: &Position<i64>| [(p[0] - self.corner[0]) << self.finer, (p[1] - self.corner[1]) << self.finer];
+        path[..path.len().saturating_sub(1)].iter().map(place).collect()
+    }
 }
 
 /// Twice the area of what `rule` makes of both.

@@ -108,11 +108,11 @@ impl Pairing<'_> {
         let mut taken = vec![false; count];
         let mut left = Vec::new();
         let mut largest: f64 = 0.0;
-        for i in 0..count {
+        for (i, taken) in taken.iter_mut().enumerate() {
             work.spend(1)?;
             match measure(work, i, i)? {
                 Some(value) => {
-                    taken[i] = true;
+                    *taken = true;
                     largest = largest.max(value);
                 }
                 // With one of each there is nothing else to try.

@@ -26,11 +26,9 @@ pub(super) fn rings(a: &[Spot], b: &[Spot], limit: f64, work: &mut Work) -> Foun
         return Ok(None);
     }
     let (a, b) = (&a[..a.len() - 1], &b[..b.len() - 1]);
-    let found = match turned(a, b, limit * limit, false, work)? {
-        Some(found) => Some(found),
-        None => turned(a, b, limit * limit, true, work)?,
-    };
-    Ok(found.map(libm::sqrt))
+    let forth = turned(a, b, limit * limit, false, work)?;
+    let back = turned(a, b, forth.unwrap_or(limit * limit), true, work)?;
+    Ok(back.or(forth).map(libm::sqrt))
 }
 
 /// The least of the largest squared displacements over all starts in `b`.

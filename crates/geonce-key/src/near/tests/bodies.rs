@@ -1,7 +1,7 @@
 //! Bodies: what they keep of a payload, and their bytes.
 
 use super::{Random, body, geometry};
-use crate::near::Body;
+use crate::near::{Answer, Body, Budget, Cells, Measure, Rule, compare};
 use crate::{Code, Input, Policy, Reader};
 
 #[test]
@@ -32,6 +32,18 @@ fn no_geometry_is_no_body() {
     let mut reader = Reader::new(&Policy { accept, ..Policy::default() }, None).unwrap();
     let feature = reader.read(Input::json(br#"{"type":"Feature","geometry":null,"properties":{}}"#)).unwrap();
     assert_eq!(Body::new(&feature, false).unwrap_err().code(), Code::GeojsonNullGeometry);
+}
+
+/// Takes every measure and cell of a pair, whatever it is.
+fn compared(a: &Body, b: &Body) {
+    for measure in Measure::ALL {
+        let rule =
+            Rule { undirected: true, ..Rule::new(measure, if measure == Measure::Iou { 0.5 } else { 50_000.0 }) };
+        let found = compare(a, b, &rule, &mut Budget::new(20_000));
+        assert!(!matches!(found, Answer::Near(value) if value.is_nan()));
+        let cells = Cells::new(measure, 10.0).unwrap();
+        assert!(cells.around(b).contains(&cells.home(b)));
+    }
 }
 
 fn examples() -> Vec<Body> {
@@ -73,6 +85,7 @@ fn damaged_bytes_are_an_error_and_never_more() {
             damaged[at] = (random.next() * 256.0) as u8;
             if let Ok(read) = Body::from_bytes(&damaged) {
                 // What was read is a body like any other.
+                compared(&body, &read);
                 assert_eq!(Body::from_bytes(&read.to_bytes()), Ok(read));
             }
         }
@@ -83,4 +96,7 @@ fn damaged_bytes_are_an_error_and_never_more() {
         assert!(Body::from_bytes(&[start, &huge].concat()).is_err());
     }
     assert!(Body::from_bytes(&[2, 0, 1, 4, 0, 0]).is_err());
+    // A point 200 degrees east, and one so far that 64 bits are not enough.
+    assert!(Body::from_bytes(&[1, 0, 1, 4, 0x80, 0xc0, 0xee, 0x8e, 0xd2, 0x0b, 0]).is_err());
+    assert!(Body::from_bytes(&[&[1, 0, 1, 4][..], &huge, &[0]].concat()).is_err());
 }
