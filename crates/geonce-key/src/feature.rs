@@ -46,6 +46,8 @@ pub struct Feature {
     pub version: Option<Version>,
     /// Digest of the fields that name the entity.
     pub entity: Option<Fingerprint>,
+    /// Whether it says that its entity is gone.
+    pub deleted: bool,
 }
 
 /// What a payload says of itself beside its geometry.
@@ -141,6 +143,7 @@ impl Reader {
             properties: Vec::new(),
             version: None,
             entity: None,
+            deleted: false,
         })
     }
 
@@ -176,13 +179,14 @@ impl Reader {
                 .collect(),
             version,
             entity,
+            deleted: identity::deletes(&payload, policy),
         })
     }
 }
 
 const WGS84: u32 = 4326;
 
-fn property(value: Value<'_>) -> Property {
+pub(crate) fn property(value: Value<'_>) -> Property {
     match value.tag() {
         Tag::Null => Property::Null,
         Tag::False => Property::Boolean(false),

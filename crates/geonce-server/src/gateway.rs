@@ -14,7 +14,7 @@ use geonce::intake::{Intake, Source};
 use geonce::sink;
 use geonce::store::spill::{self, Journal};
 use geonce::store::{self, Access, Store};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -77,6 +77,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
         policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
+        lateness: lateness(settings),
         lease: settings.store.lease,
         holder: settings.instance.as_str().into(),
         observer: metrics,
@@ -166,6 +167,12 @@ fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destin
         destinations.push(Arc::new(destination));
     }
     Ok(destinations)
+}
+
+/// How late events may come, of the sources that say so.
+pub(crate) fn lateness(settings: &Settings) -> HashMap<Arc<str>, Duration> {
+    let of = |(name, source): (&String, &SourceSettings)| Some((Arc::from(name.as_str()), source.lateness?));
+    settings.sources.iter().filter_map(of).collect()
 }
 
 /// A source as it is configured, ready to be served.

@@ -46,6 +46,7 @@ impl<'a> Decoder<'a> {
             feature,
             form: leased.form,
             payload: leased.payload.clone(),
+            merge: None,
         })
     }
 

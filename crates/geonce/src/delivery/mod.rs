@@ -4,6 +4,7 @@
 //! first and the store settled second; a crash between the two repeats a write that the sink's own proof makes harmless.
 
 mod decode;
+mod late;
 mod worker;
 
 pub use worker::run;
@@ -99,6 +100,8 @@ pub struct Delivery {
     pub clock: Arc<dyn Clock>,
     /// The policies of all sources, by name.
     pub policies: HashMap<Arc<str>, Policy>,
+    /// How long before its arrival an event's version may be, of the sources where that matters.
+    pub lateness: HashMap<Arc<str>, Duration>,
     /// How long a lease lasts. What a worker held that died is given to another after this.
     pub lease: Duration,
     /// The name under which leases are held.

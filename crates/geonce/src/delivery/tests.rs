@@ -1,6 +1,8 @@
-//! What becomes of events at sinks that behave badly. `joint`: sinks in the store's own database.
+//! What becomes of events at sinks that behave badly. `joint`: sinks in the store's own database. `versions`: events of
+//! entities, from the request to the rows.
 
 mod joint;
+mod versions;
 
 use super::{Delivery, Destination, LAPSES_MAX, LEASE, Unobserved, run};
 use crate::clock::{Clock, ManualClock, Timestamp};
@@ -12,6 +14,7 @@ use crate::sink::{Outgoing, Proof, Sink, Written};
 use crate::store::{self, Access, Answer, Filter, LeaseRequest, Ledger, ListRequest, Options, Record, Store};
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Policy};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -104,6 +107,7 @@ impl Rig {
             store: Arc::clone(&self.store),
             clock: self.clock.clone(),
             policies: [(Arc::from("drones"), Policy::default())].into(),
+            lateness: HashMap::new(),
             lease: LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

@@ -3,7 +3,7 @@
 use super::decode::Decoder;
 use super::{
     BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, POLL, PRESSED_SLICE_EVENTS_MAX, REST, REST_MAX,
-    SLICE_EVENTS_MAX,
+    SLICE_EVENTS_MAX, late,
 };
 use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
@@ -173,7 +173,7 @@ impl Worker<'_> {
                     batch.push(outgoing);
                     writing.push(leased);
                 }
-                Err(cause) => settlements.push(Settlement { lease: leased.lease, end: End::Dead(cause) }),
+                Err(end) => settlements.push(Settlement { lease: leased.lease, end }),
             }
         }
         if !batch.is_empty() {
@@ -193,12 +193,19 @@ impl Worker<'_> {
         self.settle(settlements).await;
     }
 
-    fn prepare(&mut self, leased: &Leased) -> Result<Outgoing, Cause> {
+    /// What the sink is given, or how the event ends without it.
+    fn prepare(&mut self, leased: &Leased) -> Result<Outgoing, End> {
         if leased.lapses > LAPSES_MAX {
             let message = format!("{} workers died or froze while they held this event", leased.lapses);
-            return Err(Cause::new(Class::Internal, "lapsed", message));
+            return Err(End::Dead(Cause::new(Class::Internal, "lapsed", message)));
         }
-        self.decoder.decode(leased)
+        let outgoing = self.decoder.decode(leased).map_err(End::Dead)?;
+        if let Some(lateness) = self.delivery.lateness.get(&leased.source)
+            && let Some(by) = late::late(outgoing.version.as_ref(), leased.received, *lateness)
+        {
+            return Err(End::Done(Outcome::Stale, late::result(by, *lateness)));
+        }
+        Ok(outgoing)
     }
 
     /// Writes a batch; one answer for each event.

@@ -5,10 +5,13 @@ pub(crate) mod columns;
 pub mod conformance;
 pub(crate) mod geopackage;
 pub(crate) mod http;
+mod merge;
 mod ndjson;
 pub(crate) mod postgis;
 mod thread;
 pub(crate) mod version;
+
+pub use merge::Merge;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -143,6 +146,32 @@ pub struct Outgoing {
     pub form: Form,
     /// The payload, byte for byte.
     pub payload: Bytes,
+    /// The row of another event that it goes into, where it is to have none of its own.
+    pub merge: Option<Merge>,
+}
+
+impl Outgoing {
+    /// Brings it into the coordinate system of a layer, and refuses or leaves out what has no place in one of this mode.
+    fn place(&mut self, mode: Mode, crs: u32, approximate_crs: bool) -> std::result::Result<(), Cause> {
+        if mode != Mode::Append && self.merge.is_some() {
+            return Err(merge::no_place());
+        }
+        if self.deletes(mode) {
+            // No row is made of it, so nothing of it can fail to fit one.
+            self.feature.geometry = None;
+            self.feature.id = None;
+            self.feature.properties.clear();
+            return Ok(());
+        }
+        self.feature.place(crs, approximate_crs).map_err(|error| Cause::from(&error))?;
+        self.feature.orient();
+        Ok(())
+    }
+
+    /// Whether it takes away the row of its entity.
+    fn deletes(&self, mode: Mode) -> bool {
+        mode != Mode::Append && self.feature.deleted
+    }
 }
 
 /// What became of one event at a sink.

@@ -50,6 +50,7 @@ impl Flow {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
+            lateness: gateway::lateness(&settings),
             lease: settings.store.lease,
             holder: "test".into(),
             observer: Arc::new(Unobserved),
