@@ -17,6 +17,8 @@ ENTITIES = 1_000
 UPDATES = 10_000
 TWICE = 0.3
 SENDERS = 16
+# A request brings one update or some more.
+TOGETHER_MAX = 12
 # One in so many entities ends deleted, and as many others are deleted in between.
 DELETED_EVERY = 20
 SETTLE_SECONDS_MAX = 60
@@ -68,15 +70,24 @@ def update(entity: int, step: int, steps: int) -> bytes:
     return json.dumps(feature).encode()
 
 
-async def send(deliveries: list[bytes], ports: list[int], rng: random.Random, result: Result, latencies: list[float]) -> None:
+def requests(deliveries: list[bytes], rng: random.Random) -> list[bytes]:
+    bodies, at = [], 0
+    while at < len(deliveries):
+        end = at + rng.randint(1, TOGETHER_MAX)
+        bodies.append(b"\n".join(deliveries[at:end]))
+        at = end
+    return bodies
+
+
+async def send(bodies: list[bytes], ports: list[int], rng: random.Random, result: Result, latencies: list[float]) -> None:
     connection = None
-    while deliveries:
-        body = deliveries.pop()
+    while bodies:
+        body = bodies.pop()
         while True:
             try:
                 connection = connection or await Connection.open(rng.choice(ports))
                 start = time.monotonic()
-                answer = await connection.post(body)
+                answer = await connection.post(body, media="application/x-ndjson")
             except BROKEN:
                 connection = None
                 await asyncio.sleep(RETRY_PAUSE_SECONDS)
@@ -94,9 +105,9 @@ async def send(deliveries: list[bytes], ports: list[int], rng: random.Random, re
         connection.close()
 
 
-async def send_all(deliveries: list[bytes], ports: list[int], rng: random.Random, result: Result) -> list[float]:
+async def send_all(bodies: list[bytes], ports: list[int], rng: random.Random, result: Result) -> list[float]:
     latencies: list[float] = []
-    await asyncio.gather(*(send(deliveries, ports, rng, result, latencies) for _ in range(SENDERS)))
+    await asyncio.gather(*(send(bodies, ports, rng, result, latencies) for _ in range(SENDERS)))
     return latencies
 
 
@@ -131,7 +142,8 @@ def main() -> int:
             for gateway in pair:
                 gateway.start()
             sending = time.monotonic()
-            latencies = asyncio.run(send_all(deliveries, [gateway.port for gateway in pair], rng, result))
+            bodies, ports = requests(deliveries, rng), [gateway.port for gateway in pair]
+            latencies = asyncio.run(send_all(bodies, ports, rng, result))
             sent = time.monotonic()
             settle(pair[0], SETTLE_SECONDS_MAX)
             settled = time.monotonic()

@@ -5,6 +5,7 @@
 use crate::clock::Timestamp;
 use crate::store::ResultText;
 use geonce_key::Version;
+use std::fmt::Write;
 use std::time::Duration;
 
 /// How much too old an event is, if its version is more than `lateness` before it arrived. A number is never late.
@@ -35,7 +36,7 @@ fn in_words(duration: Duration) -> String {
     let mut text = String::new();
     for (unit, factor) in units.iter().skip(first).take(2) {
         if rest / factor > 0 || text.is_empty() {
-            text.push_str(&format!("{}{unit}", rest / factor));
+            let _ = write!(text, "{}{unit}", rest / factor);
         }
         rest %= factor;
     }

@@ -143,6 +143,14 @@ async fn only_the_row_of_the_entity_is_taken_away_whatever_numbers_it() {
         assert_eq!(left, "copy e1 e3 e4 e5", "what is somebody's is left alone");
         assert!(all_applied(&sink.write(entities(&maker, 0..3, 3)).await.unwrap()), "{columns}");
         assert_eq!(schema.sql("SELECT count(*) FROM zones"), "8");
+        // Gone and back in one batch: the row is a new one all the same.
+        schema.sql("ALTER TABLE zones ADD remark text; UPDATE zones SET remark = 'of the old row'");
+        let batch = vec![deletion(&maker, 3, 2), entity(&maker, 3, 3), entity(&maker, 4, 3)];
+        assert!(all_applied(&sink.write(batch).await.unwrap()), "{columns}");
+        let remarks =
+            "SELECT string_agg(name || ' ' || (remark IS NOT NULL), ' ' ORDER BY name) FROM zones WHERE version = 3
+                       AND name > 'e2'";
+        assert_eq!(schema.sql(remarks), "e3 false e4 true");
     }
 }
 
