@@ -26,6 +26,7 @@ GROUPS = [
     ["kill_shared"],
     ["commit"],
     ["race_shared"],
+    ["versions"],
     ["cache"],
     ["load"],
     ["freeze", "journal", "network", "redis_store"],

@@ -111,6 +111,7 @@ impl Side {
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("fleet"), Policy::default())].into(),
             near: self.near.iter().map(|near| (Arc::from("fleet"), near.clone())).collect(),
+            lateness: std::collections::HashMap::new(),
             lease: geonce::delivery::LEASE,
             holder: "bench".into(),
             observer: Arc::new(Unobserved),
@@ -170,7 +171,7 @@ fn main() -> Done<()> {
     let store: String = arguments.value("store", String::new())?;
     let store = Some(store.as_str()).filter(|url| !url.is_empty());
     let near = Near {
-        measures: vec![(Measure::Vertex, 0.05)],
+        measures: vec![(Measure::Vertex, 0.01)],
         within_metres: 50.0,
         period: Duration::from_hours(24),
         scope: Scope::Source,

@@ -46,6 +46,8 @@ pub struct Feature {
     pub version: Option<Version>,
     /// Digest of the fields that name the entity.
     pub entity: Option<Fingerprint>,
+    /// Whether it says that its entity is gone.
+    pub deleted: bool,
 }
 
 /// What a payload says of itself beside its geometry.
@@ -160,6 +162,7 @@ impl Reader {
             properties: Vec::new(),
             version: None,
             entity: None,
+            deleted: false,
         })
     }
 
@@ -204,6 +207,7 @@ impl Reader {
                 .collect(),
             version,
             entity,
+            deleted: identity::deletes(&payload, policy),
         };
         Ok((feature, rest))
     }
@@ -211,7 +215,7 @@ impl Reader {
 
 const WGS84: u32 = 4326;
 
-fn property(value: Value<'_>) -> Property {
+pub(crate) fn property(value: Value<'_>) -> Property {
     match value.tag() {
         Tag::Null => Property::Null,
         Tag::False => Property::Boolean(false),

@@ -80,6 +80,15 @@ pub(crate) fn payload_base<'a>(payload: &Payload<'a>, policy: &Policy) -> Value<
     }
 }
 
+/// Whether a payload says that its entity is gone.
+pub(crate) fn deletes(payload: &Payload<'_>, policy: &Policy) -> bool {
+    let Some(deletion) = &policy.delete else { return false };
+    // A bare geometry has no members to say it with.
+    let base = (payload.feature.is_some() || policy.feature.is_some()).then(|| payload_base(payload, policy));
+    let said = base.and_then(|base| base.at_tokens(deletion.at.tokens()));
+    said.is_some_and(|value| crate::feature::property(value) == deletion.equals)
+}
+
 /// The nodes a whole-payload identity leaves out.
 pub(crate) fn left_out(payload: &Payload<'_>, ignore: &[Pointer], skip: &mut Vec<usize>) {
     skip.clear();

@@ -364,7 +364,7 @@ impl Keyer {
     fn accept_type(&self, payload: &Payload<'_>) -> Result<()> {
         let Some(geometry) = payload.geometry else {
             let listed = self.policy.accept.types.iter().flatten().any(|name| name == "null");
-            if listed {
+            if listed || identity::deletes(payload, &self.policy) {
                 return Ok(());
             }
             return Err(Error::new(

@@ -2,7 +2,7 @@
 //!
 //! A policy is plain data; [`crate::Keyer::new`] checks it once and refuses one that contradicts itself.
 
-use crate::{Code, Error, Limits, Result};
+use crate::{Code, Error, Limits, Property, Result};
 use std::fmt;
 
 /// A JSON pointer (RFC 6901) that names something inside the payload, never the whole of it.
@@ -160,6 +160,15 @@ pub struct Accept {
     pub schema: Option<String>,
 }
 
+/// How a payload says that its entity is gone. No part of the key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deletion {
+    /// Where it says so.
+    pub at: Pointer,
+    /// With which value: text, a number, true or false.
+    pub equals: Property,
+}
+
 /// A secret that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
@@ -221,6 +230,8 @@ pub struct Policy {
     pub feature: Option<Pointer>,
     /// Which payloads are taken.
     pub accept: Accept,
+    /// How payloads say that their entity is gone; such a payload may be without a geometry.
+    pub delete: Option<Deletion>,
     /// How text of the identity is compared.
     pub unicode: Unicode,
     /// Bounds on the payload.
@@ -247,6 +258,7 @@ impl Default for Policy {
             key_secret: None,
             feature: None,
             accept: Accept::default(),
+            delete: None,
             unicode: Unicode::Exact,
             limits: Limits::default(),
             previous: None,
@@ -304,6 +316,9 @@ impl Policy {
             if !known {
                 return refuse(format!("accept.types: {name:?} is no GeoJSON geometry type"));
             }
+        }
+        if let Some(Deletion { equals: Property::Null | Property::Json(_), .. }) = &self.delete {
+            return refuse("delete.equals is text, a number, true or false".to_owned());
         }
         if self.key_secret.as_ref().is_some_and(|secret| secret.bytes().is_empty()) {
             return refuse("key_secret is empty".to_owned());

@@ -13,7 +13,7 @@ use geonce::intake::{Fault, Identify, Preset};
 use geonce::sink::Mode;
 use geonce_key::explain::{Side, explain};
 use geonce_key::policy::Identity;
-use geonce_key::{Delivery, Form, Input};
+use geonce_key::{Delivery, Form, Input, Keyer, Version};
 use hyper::HeaderMap;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -146,6 +146,8 @@ fn warnings(settings: &Settings, now: Timestamp) -> Vec<Finding> {
             found.push(Finding::warning("secrets_ended", message, "add the secret in use, without until"));
         }
         found.extend(moving(name, source, settings));
+        found.extend(deleting(name, source, settings));
+        found.extend(numbered(name, source, settings));
     }
     found
 }
@@ -166,6 +168,30 @@ fn moving(name: &str, source: &config::SourceSettings, settings: &Settings) -> O
         return Some(Finding::warning("no_version", message, hint));
     }
     None
+}
+
+/// An entity is deleted only where entities are kept.
+fn deleting(name: &str, source: &SourceSettings, settings: &Settings) -> Option<Finding> {
+    let upsert = source.sinks.iter().any(|sink| settings.sinks[sink].options.mode != Mode::Append);
+    (source.policy.delete.is_some() && !upsert).then(|| {
+        let message = format!("source {name}: delete takes nothing away, because no sink of it keeps entities");
+        Finding::warning("delete_unused", message, "mode = \"upsert\" in a sink keeps one row for each entity")
+    })
+}
+
+/// What has a number for its version is never late; whether it has, the payloads of tests tell.
+fn numbered(name: &str, source: &SourceSettings, settings: &Settings) -> Option<Finding> {
+    source.lateness?;
+    let tests = settings.tests.iter().filter(|test| test.source == name);
+    let mut files = tests.flat_map(|test| test.same.iter().chain(&test.differ));
+    let mut keyer = Keyer::new(&source.policy).ok()?;
+    let file = files.find(|file| {
+        let sent = std::fs::read(file).ok().and_then(|bytes| sent(bytes.into(), source).ok());
+        let read = sent.is_some_and(|sent| keyer.key(sent.side(source).input).is_ok());
+        read && matches!(keyer.version(), Some(Version::Integer(_)))
+    })?;
+    let message = format!("source {name}: the version in {} is a number, and numbers are never late", file.display());
+    Some(Finding::warning("lateness_number", message, "lateness is for versions that are RFC 3339 times"))
 }
 
 /// Whether the store can be opened, or made.

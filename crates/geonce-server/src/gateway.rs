@@ -79,6 +79,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         clock: Arc::clone(&clock),
         policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
         near: near(settings),
+        lateness: lateness(settings),
         lease: settings.store.lease,
         holder: settings.instance.as_str().into(),
         observer: metrics,
@@ -168,6 +169,12 @@ fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destin
         destinations.push(Arc::new(destination));
     }
     Ok(destinations)
+}
+
+/// How late events may come, of the sources that say so.
+pub(crate) fn lateness(settings: &Settings) -> HashMap<Arc<str>, Duration> {
+    let of = |(name, source): (&String, &SourceSettings)| Some((Arc::from(name.as_str()), source.lateness?));
+    settings.sources.iter().filter_map(of).collect()
 }
 
 /// A source as it is configured, ready to be served.

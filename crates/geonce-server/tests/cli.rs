@@ -179,10 +179,10 @@ impl Filled {
                     entity: feature.entity,
                     content: [0; 32],
                     rest: None,
-                    merge: None,
                     feature,
                     form: leased.form,
                     payload: leased.payload.clone(),
+                    merge: None,
                 }
             });
             let outgoing = outgoing.collect();
@@ -282,6 +282,20 @@ fn check_warns_of_what_is_rarely_meant() {
     std::fs::write(folder.path().join("geonce.toml"), wide).unwrap();
     let ran = folder.geonce(&["check"]).expect(0, &[]);
     assert!(!ran.out.contains("window_short") && !ran.out.contains("no_version"), "{}", ran.out);
+    let late = text
+        .replace("identity", "version = \"/properties/v\"\nlateness = \"1h\"\ndelete = { at = \"/gone\" }\nidentity")
+        + "[[test]]\nname = \"two\"\ndiffer = [\"one.json\", \"two.json\"]\n";
+    std::fs::write(folder.path().join("geonce.toml"), late).unwrap();
+    let payload = |id: u32, version: &str| {
+        let geometry = r#"{"type":"Point","coordinates":[1,2]}"#;
+        format!(r#"{{"type":"Feature","id":{id},"geometry":{geometry},"properties":{{"v":{version}}}}}"#)
+    };
+    std::fs::write(folder.path().join("one.json"), payload(1, "\"2026-11-15T08:00:00Z\"")).unwrap();
+    std::fs::write(folder.path().join("two.json"), payload(2, "17")).unwrap();
+    folder.geonce(&["check"]).expect(0, &["delete_unused", "two.json is a number", "lateness_number"]);
+    std::fs::write(folder.path().join("two.json"), payload(2, "\"2026-11-15T08:00:00Z\"")).unwrap();
+    let ran = folder.geonce(&["check"]).expect(0, &["delete_unused"]);
+    assert!(!ran.out.contains("lateness_number"), "{}", ran.out);
 }
 
 #[test]

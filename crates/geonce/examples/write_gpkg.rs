@@ -94,6 +94,7 @@ impl Maker {
             feature,
             form: Form::Json,
             payload: Bytes::copy_from_slice(json.as_bytes()),
+            merge: None,
         })
     }
 }

@@ -75,6 +75,7 @@ impl Gateway {
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("fleet"), Policy::default())].into(),
             near: std::collections::HashMap::new(),
+            lateness: std::collections::HashMap::new(),
             lease: geonce::delivery::LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

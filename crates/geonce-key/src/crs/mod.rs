@@ -133,6 +133,11 @@ impl Crs {
         self.code == WGS84_ROW.code
     }
 
+    /// Whether coordinates are longitude and latitude in degrees, of whatever datum.
+    pub fn is_geographic(&self) -> bool {
+        matches!(self.step, Step::LonLat)
+    }
+
     /// Longitude and latitude in degrees; `None` outside the projection's domain or where nothing finite comes out.
     ///
     /// Longitudes are not wrapped: a position east of 180° in zone 60 has a longitude above 180.

@@ -1,8 +1,8 @@
 //! What sinks are given.
 
 use super::{Property, Reader};
-use crate::policy::{Field, Identity};
-use crate::{Input, Pointer, Policy};
+use crate::policy::{Deletion, Field, Identity};
+use crate::{Code, Input, Keyer, Pointer, Policy};
 
 fn at(pointer: &str) -> Pointer {
     Pointer::parse(pointer).unwrap()
@@ -106,4 +106,50 @@ fn the_rest_is_everything_but_the_geometry_and_what_is_ignored() {
     let wkt = Input { form: crate::Form::Wkt, bytes: b"POINT (9 9)", crs: None };
     let bare = rest(r#"{"type":"Point","coordinates":[1,2]}"#, &[]);
     assert_eq!(reader.read_with_rest(wkt, &[]).unwrap().1, bare);
+}
+
+#[test]
+fn a_payload_says_that_its_entity_is_gone_and_then_needs_no_geometry() {
+    let deleting = |at_pointer: &str, equals: Property| Policy {
+        delete: Some(Deletion { at: at(at_pointer), equals }),
+        ..Policy::default()
+    };
+    let gone = |value: &str| format!(r#"{{"type":"Feature","geometry":null,"properties":{{"gone":{value}}}}}"#);
+    for (equals, yes, no) in [
+        (Property::Boolean(true), "true", "false"),
+        (Property::Text("Ä".to_owned()), r#""\u00c4""#, r#""A""#),
+        (Property::Integer(1), "1.0e0", "1.5"),
+        (Property::Real(0.5), "5e-1", "\"0.5\""),
+    ] {
+        let policy = deleting("/properties/gone", equals);
+        assert!(read(&policy, &gone(yes)).deleted, "{yes}");
+        assert!(Keyer::new(&policy).unwrap().key(Input::json(gone(yes).as_bytes())).is_ok(), "{yes}");
+        for other in [no, "null", "[true]"] {
+            assert!(!read(&policy, &gone(other)).deleted, "{other}");
+            let refused = Keyer::new(&policy).unwrap().key(Input::json(gone(other).as_bytes())).unwrap_err();
+            assert_eq!(refused.code(), Code::GeojsonNullGeometry, "{other}");
+        }
+    }
+    let envelope = Policy { feature: Some(at("/data")), ..deleting("/action", Property::Text("delete".to_owned())) };
+    let event = |action: &str| format!(r#"{{"action":"{action}","data":{{"type":"Feature","geometry":null}}}}"#);
+    assert!(read(&envelope, &event("delete")).deleted);
+    assert!(!read(&envelope, &event("add")).deleted);
+    // A bare geometry has nothing to say it with, and a value that cannot be compared is no way to say it.
+    assert!(
+        !read(&deleting("/type", Property::Text("Point".to_owned())), r#"{"type":"Point","coordinates":[1,2]}"#)
+            .deleted
+    );
+    for equals in [Property::Null, Property::Json("[]".to_owned())] {
+        assert_eq!(Keyer::new(&deleting("/x", equals)).err().unwrap().code(), Code::PolicyInvalid);
+    }
+}
+
+#[test]
+fn how_an_entity_is_deleted_is_no_part_of_the_key() {
+    let text = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[1,2]},"properties":{"gone":true}}"#;
+    let key = |delete| {
+        let policy = Policy { delete, ..Policy::default() };
+        Keyer::new(&policy).unwrap().key(Input::json(text.as_bytes())).unwrap().fingerprint
+    };
+    assert_eq!(key(None), key(Some(Deletion { at: at("/properties/gone"), equals: Property::Boolean(true) })));
 }

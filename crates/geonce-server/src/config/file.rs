@@ -4,6 +4,7 @@
 
 use super::human::{Size, Span};
 use super::near::NearValue;
+use super::version::Delete;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -86,6 +87,10 @@ pub(super) struct Source {
     pub(super) ignore: Option<Vec<String>>,
     /// JSON pointer of the event's version, or `arrival`.
     pub(super) version: Option<String>,
+    /// How long before its arrival an event's version may be; an older one is stale [default: for ever].
+    pub(super) lateness: Option<Span>,
+    /// How a payload says that its entity is gone.
+    pub(super) delete: Option<Delete>,
     /// Whose id names an event: the delivery's where there is one, always the payload's, or always the delivery's.
     pub(super) identify: Option<IdentifyWord>,
     /// The name within which keys are unique [default: the source's name].

@@ -19,6 +19,7 @@ mod store;
 mod tests;
 mod url;
 mod verify;
+mod version;
 
 use crate::failure::Failure;
 use file::{File, IdentityField};

@@ -9,8 +9,8 @@ use geonce::intake::preset::MapPlace;
 use geonce::intake::{Identify, Invalid, Preset};
 use geonce::signature::{HmacScheme, Scheme};
 use geonce::sink::{Columns, Mode};
-use geonce_key::Pointer;
-use geonce_key::policy::{AssumedCrs, Dimensions, Field, Identity, Lines, Parts, Unicode};
+use geonce_key::policy::{AssumedCrs, Deletion, Dimensions, Field, Identity, Lines, Parts, Unicode};
+use geonce_key::{Pointer, Property};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -126,6 +126,8 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
         all.push(("version", text(ARRIVAL)));
     }
     all.extend(policy.version.as_ref().map(|pointer| ("version", text(pointer.as_str()))));
+    all.extend(source.lateness.map(|lateness| ("lateness", span(lateness))));
+    all.extend(policy.delete.as_ref().map(|deletion| ("delete", delete(deletion))));
     let identify = match source.identify {
         Identify::Auto => "auto",
         Identify::Spatial => "spatial",
@@ -174,6 +176,18 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
     all.extend(source.previous.as_deref().map(|previous| ("previous", path(previous))));
     all.push(("sink", list(source.sinks.iter().map(|sink| text(sink)))));
     all
+}
+
+fn delete(deletion: &Deletion) -> Value {
+    let equals = match &deletion.equals {
+        Property::Boolean(boolean) => Value::Boolean(*boolean),
+        Property::Integer(integer) => Value::Integer(*integer),
+        Property::Real(real) => Value::Float(*real),
+        // A policy has no others.
+        Property::Text(found) | Property::Json(found) => text(found),
+        Property::Null => text(""),
+    };
+    table([("at", text(deletion.at.as_str())), ("equals", equals)])
 }
 
 fn layout(preset: &Preset) -> (&'static str, Value) {

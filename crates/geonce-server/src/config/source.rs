@@ -60,6 +60,8 @@ pub(crate) struct SourceSettings {
     pub(crate) cache: bool,
     /// How long the sender keeps trying, if that was said.
     pub(crate) redelivery: Option<Duration>,
+    /// How long before its arrival the version of an event may be, if that was said.
+    pub(crate) lateness: Option<Duration>,
     /// How a saved configuration refers to the policy's secret and files.
     pub(crate) key_secret_shown: Shown,
     pub(crate) schema: Option<PathBuf>,
@@ -103,15 +105,17 @@ impl Reading<'_> {
             Some(StoreDownWord::Spill) => OnStoreDown::Spill,
             Some(StoreDownWord::Refuse) | None => OnStoreDown::Refuse,
         };
-        let redelivery = source.redelivery.map(|span| span.0);
+        let (redelivery, lateness) = (source.redelivery.map(|span| span.0), source.lateness);
         let cache = source.cache.unwrap_or(true);
         let sinks = self.sinks_of(name, source.sink.take(), only_sink)?;
         let key_secret_shown = self.shown(&at("key_secret"));
         let beside = |file: &String| self.folder.join(file);
         let schema = source.accept.as_ref().and_then(|accept| accept.schema.as_ref()).map(beside);
         let previous = source.previous.as_ref().filter(|file| !file.is_empty()).map(beside);
+        let policy = self.policy(name, source, limits, true)?;
         Ok(SourceSettings {
-            policy: self.policy(name, source, limits, true)?,
+            lateness: self.lateness(name, lateness, &policy)?,
+            policy,
             arrival,
             verify,
             preset: layout,
@@ -215,6 +219,7 @@ impl Reading<'_> {
             close_rings: source.close_rings.unwrap_or(false),
             key_secret: self.key_secret(source.key_secret, &at("key_secret"))?,
             feature: pointer("feature", source.feature)?,
+            delete: self.deletion(name, source.delete)?,
             limits: limits.clone(),
             ..base
         };

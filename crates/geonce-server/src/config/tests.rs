@@ -5,6 +5,7 @@ use super::*;
 use geonce::intake::{Identify, Invalid};
 use geonce::signature::Scheme;
 use geonce::sink::{Columns, Isolation};
+use geonce_key::Property;
 use geonce_key::policy::Dimensions;
 use std::fmt::Write;
 
@@ -23,6 +24,8 @@ accept_loss = ""
 verify    = { scheme = "standard-webhooks", secret = "${DRONES_SECRET}" }
 identity  = ["/properties/asset_id", { at = "/properties/floor", optional = true }]
 version   = "/properties/observed_at"
+lateness  = "6h"
+delete    = { at = "/properties/status", equals = "deleted" }
 identify  = "auto"
 scope     = "drones"
 precision = 7
@@ -117,7 +120,9 @@ fn the_whole_file_becomes_settings() {
     assert_eq!(drones.policy.accept.schema.as_deref(), Some("{}"));
     assert_eq!(drones.policy.limits.depth_max, 32);
     assert_eq!((drones.identify, drones.invalid, drones.fresh_status), (Identify::Auto, Invalid::Dead, 200));
-    assert_eq!(drones.redelivery, Some(Duration::from_hours(72)));
+    assert_eq!((drones.redelivery, drones.lateness), (Some(Duration::from_hours(72)), Some(Duration::from_hours(6))));
+    let deletion = drones.policy.delete.as_ref().unwrap();
+    assert_eq!((deletion.at.as_str(), &deletion.equals), ("/properties/status", &Property::Text("deleted".to_owned())));
     assert_eq!(drones.body_bytes_max, 10_000_000);
     assert_eq!(drones.sinks, ["zones", "copy"]);
     let verify = drones.verify.as_ref().unwrap();
@@ -205,6 +210,12 @@ fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
         (source("identity = [\"/id\"]\nignore = [\"/x\"]"), ["source.a.identity", "config_value", "ignore goes with"]),
         (source("crs = \"EPSG:1\""), ["geonce.toml:3: source.a.crs", "config_value", "EPSG"]),
         (source("fresh_status = 204"), ["geonce.toml:3: source.a.fresh_status", "config_value", "202 or 200"]),
+        (source("lateness = \"1h\""), ["geonce.toml:3: source.a.lateness", "config_value", "observed_at"]),
+        (source("version = \"arrival\"\nlateness = \"1h\""), ["source.a.lateness", "config_value", "observed_at"]),
+        (source("version = \"/v\"\nlateness = \"0s\""), ["source.a.lateness", "config_value", "longer than nothing"]),
+        (source("delete = { at = \"status\" }"), ["geonce.toml:3: source.a.delete", "config_value", "starts with '/'"]),
+        (source("delete = { equals = 1 }"), ["geonce.toml:3: source.a.delete", "config_value", "at"]),
+        (source("delete = { at = \"/x\", equals = [1] }"), ["source.a.delete", "config_value", "true or false"]),
         (source("ack_within = \"5\""), ["geonce.toml:3: source.a.ack_within", "config_value", "72h"]),
         (source("ack_within = \"0s\""), ["geonce.toml:3: source.a.ack_within", "config_value", "longer than nothing"]),
         (source("body_max = \"ten\""), ["geonce.toml:3: source.a.body_max", "config_value", "64KiB"]),
@@ -300,6 +311,23 @@ fn a_preset_brings_its_identity_version_and_types_where_the_source_says_none() {
     for preset in geonce::intake::Preset::NAMED {
         let settings = load(&source(&format!("preset = {:?}", preset.name())), &[]).unwrap();
         assert_eq!(settings.sources["a"].preset, preset);
+    }
+}
+
+#[test]
+fn what_says_that_an_entity_is_gone_is_read_and_saved() {
+    for (equals, expected) in [
+        ("", Property::Boolean(true)),
+        (", equals = false", Property::Boolean(false)),
+        (", equals = -3", Property::Integer(-3)),
+        (", equals = 3.0", Property::Integer(3)),
+        (", equals = 0.5", Property::Real(0.5)),
+        (", equals = \"gone\"", Property::Text("gone".to_owned())),
+    ] {
+        let settings = load(&source(&format!("delete = {{ at = \"/properties/x\"{equals} }}")), &[]).unwrap();
+        assert_eq!(settings.sources["a"].policy.delete.as_ref().unwrap().equals, expected);
+        let saved = settings.to_toml();
+        assert_eq!(without_comments(&load(&saved, &[]).unwrap().to_toml()), without_comments(&saved));
     }
 }
 

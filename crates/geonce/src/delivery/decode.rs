@@ -56,10 +56,10 @@ impl<'a> Decoder<'a> {
             entity: feature.entity,
             content: leased.content,
             rest,
-            merge: None,
             feature,
             form: leased.form,
             payload: leased.payload.clone(),
+            merge: None,
         })
     }
 

@@ -4,6 +4,7 @@
 //! first and the store settled second; a crash between the two repeats a write that the sink's own proof makes harmless.
 
 mod decode;
+mod late;
 pub mod near;
 mod worker;
 
@@ -105,6 +106,8 @@ pub struct Delivery {
     pub policies: HashMap<Arc<str>, Policy>,
     /// What is near in which source, where near-duplicates are looked for.
     pub near: HashMap<Arc<str>, near::Near>,
+    /// How long before its arrival an event's version may be, of the sources where that matters.
+    pub lateness: HashMap<Arc<str>, Duration>,
     /// How long a lease lasts. What a worker held that died is given to another after this.
     pub lease: Duration,
     /// The name under which leases are held.

@@ -273,7 +273,8 @@ impl<'a> Sieve<'a> {
     }
 
     fn look(&mut self, index: usize, outgoing: &Outgoing, now: Timestamp) -> Option<Looking> {
-        let rules = self.rules(&outgoing.source)?;
+        // What says that its entity is gone is no second measurement of it.
+        let rules = self.rules(&outgoing.source).filter(|_| !outgoing.feature.deleted)?;
         let until = outgoing.received.plus(rules.near.period);
         // What comes later than that is compared with others, but nobody will be with it.
         let until = until.max(now);

@@ -1,7 +1,9 @@
 //! What becomes of events at sinks that behave badly. `joint`: sinks in the store's own database. `near`: near-duplicates.
+//! `versions`: events of entities, from the request to the rows.
 
 mod joint;
 mod near;
+mod versions;
 
 use super::{Delivery, Destination, LAPSES_MAX, LEASE, Unobserved, run};
 use crate::clock::{Clock, ManualClock, Timestamp};
@@ -13,6 +15,7 @@ use crate::sink::{Outgoing, Proof, Sink, Written};
 use crate::store::{self, Access, Answer, Filter, LeaseRequest, Ledger, ListRequest, Options, Record, Store};
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Policy};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -115,6 +118,7 @@ impl Rig {
             clock: self.clock.clone(),
             policies: [(Arc::from("drones"), Policy::default())].into(),
             near: self.near.iter().map(|near| (Arc::from("drones"), near.clone())).collect(),
+            lateness: HashMap::new(),
             lease: LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

@@ -4,7 +4,7 @@ use super::decode::Decoder;
 use super::near::{Finding, Sieve, Sifted};
 use super::{
     BATCH_BYTES_MAX, Delivery, Destination, GATHER, LAPSES_MAX, NEAR_WAIT, POLL, PRESSED_SLICE_EVENTS_MAX, REST,
-    REST_MAX, SLICE_EVENTS_MAX,
+    REST_MAX, SLICE_EVENTS_MAX, late,
 };
 use crate::clock::Stopwatch;
 use crate::error::{Error, Kind};
@@ -210,7 +210,7 @@ impl Worker<'_> {
                     batch.push(outgoing);
                     decoded.push(leased);
                 }
-                Err(cause) => settlements.push(Settlement { lease: leased.lease, end: End::Dead(cause) }),
+                Err(end) => settlements.push(Settlement { lease: leased.lease, end }),
             }
         }
         let (writing, batch, waiting) = self.sift(decoded, batch, &mut settlements).await;
@@ -280,12 +280,19 @@ impl Worker<'_> {
         (writing, going, waiting)
     }
 
-    fn prepare(&mut self, leased: &Leased) -> Result<Outgoing, Cause> {
+    /// What the sink is given, or how the event ends without it.
+    fn prepare(&mut self, leased: &Leased) -> Result<Outgoing, End> {
         if leased.lapses > LAPSES_MAX {
             let message = format!("{} workers died or froze while they held this event", leased.lapses);
-            return Err(Cause::new(Class::Internal, "lapsed", message));
+            return Err(End::Dead(Cause::new(Class::Internal, "lapsed", message)));
         }
-        self.decoder.decode(leased)
+        let outgoing = self.decoder.decode(leased).map_err(End::Dead)?;
+        if let Some(lateness) = self.delivery.lateness.get(&leased.source)
+            && let Some(by) = late::late(outgoing.version.as_ref(), leased.received, *lateness)
+        {
+            return Err(End::Done(Outcome::Stale, late::result(by, *lateness)));
+        }
+        Ok(outgoing)
     }
 
     /// Writes a batch; one answer for each event.

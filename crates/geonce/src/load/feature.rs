@@ -118,6 +118,7 @@ impl Shaper {
             properties: Vec::new(),
             version: self.keyer.version().cloned(),
             entity,
+            deleted: false,
         };
         if self.recipe.policy.dimensions == Dimensions::Two {
             feature.flatten();

@@ -1,17 +1,23 @@
 //! The suite that every transactional sink passes: whatever is repeated, reordered, cut off or wrong, an event is applied
-//! once and its neighbours are not harmed. A sink's tests hand in a [`Place`] and call [`append`], [`upsert`] or both.
+//! once and its neighbours are not harmed. A sink's tests hand in a [`Place`] and call [`append`], [`upsert`] or both; those of
+//! a sink whose rows take others in hand in a [`Layer`] and call [`merging`].
 //!
 //! The functions panic where a sink breaks the contract: they are tests that live here because backends share them.
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a suite of tests")]
+
+mod deletion;
+mod merging;
+
+pub use merging::{Layer, RowPoint, merging};
 
 use super::{Mode, Outgoing, Sink, Written};
 use crate::clock::Timestamp;
 use crate::event::{Class, EventId, Ids, Outcome};
 use crate::store::Answer;
 use bytes::Bytes;
-use geonce_key::policy::{Field, Identity};
-use geonce_key::{Encoding, Form, Input, Keyer, Pointer, Policy, Reader};
+use geonce_key::policy::{Deletion, Field, Identity};
+use geonce_key::{Encoding, Form, Input, Keyer, Pointer, Policy, Property, Reader};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +50,9 @@ impl Maker {
         let has_version = json.contains("\"version\"");
         let pointer = |text: &str| Pointer::parse(text).unwrap();
         let version = has_version.then(|| pointer("/properties/version"));
-        let policy = Policy { identity: Identity::Whole { ignore: vec![] }, version, ..Policy::default() };
+        let delete = Deletion { at: pointer("/properties/deleted"), equals: Property::Boolean(true) };
+        let policy =
+            Policy { identity: Identity::Whole { ignore: vec![] }, version, delete: Some(delete), ..Policy::default() };
         let entity = [Field { optional: true, ..Field::required(pointer("/properties/name")) }];
         let input = Input::json(json.as_bytes());
         let feature = Reader::new(&policy, Some(&entity)).unwrap().read(input).unwrap();
@@ -57,10 +65,10 @@ impl Maker {
             entity: feature.entity,
             content: Sha256::digest(json).into(),
             rest: None,
-            merge: None,
             feature,
             form: Form::Json,
             payload: Bytes::copy_from_slice(json.as_bytes()),
+            merge: None,
         }
     }
 
@@ -127,6 +135,7 @@ pub async fn upsert<P: Place>(make: impl Fn() -> P) {
     a_bad_event_does_not_harm_its_neighbours(&make(), Mode::Upsert { arrival: true }).await;
     racing_versions_end_at_the_highest(&make(), declared).await;
     nothing_and_much_are_batches_too(&make(), Mode::Upsert { arrival: true }).await;
+    deletion::cases(make).await;
 }
 
 async fn writing_twice_is_writing_once<P: Place>(place: &P) {

@@ -5,10 +5,13 @@ pub(crate) mod columns;
 pub mod conformance;
 pub(crate) mod geopackage;
 pub(crate) mod http;
+mod merge;
 mod ndjson;
 pub(crate) mod postgis;
 mod thread;
 pub(crate) mod version;
+
+pub use merge::Merge;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -139,23 +142,38 @@ pub struct Outgoing {
     pub content: [u8; 32],
     /// Digest of everything outside its geometry, where near-duplicates are looked for.
     pub rest: Option<[u8; 16]>,
-    /// The row that takes it in, where it is merged with an event that it is near to.
-    pub merge: Option<Merge>,
     /// What was delivered: geometry, id, properties.
     pub feature: Feature,
     /// How the payload is written.
     pub form: Form,
     /// The payload, byte for byte.
     pub payload: Bytes,
+    /// The row of another event that it goes into, where it is to have none of its own.
+    pub merge: Option<Merge>,
 }
 
-/// A row that takes in an event that is near to its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Merge {
-    /// The key of the row.
-    pub into: [u8; 16],
-    /// Whether its point becomes the mean of all that it has taken in; otherwise the later geometry counts.
-    pub mean: bool,
+impl Outgoing {
+    /// Brings it into the coordinate system of a layer, and refuses or leaves out what has no place in one of this mode.
+    fn place(&mut self, mode: Mode, crs: u32, approximate_crs: bool) -> std::result::Result<(), Cause> {
+        if mode != Mode::Append && self.merge.is_some() {
+            return Err(merge::no_place());
+        }
+        if self.deletes(mode) {
+            // No row is made of it, so nothing of it can fail to fit one.
+            self.feature.geometry = None;
+            self.feature.id = None;
+            self.feature.properties.clear();
+            return Ok(());
+        }
+        self.feature.place(crs, approximate_crs).map_err(|error| Cause::from(&error))?;
+        self.feature.orient();
+        Ok(())
+    }
+
+    /// Whether it takes away the row of its entity.
+    fn deletes(&self, mode: Mode) -> bool {
+        mode != Mode::Append && self.feature.deleted
+    }
 }
 
 /// What became of one event at a sink.

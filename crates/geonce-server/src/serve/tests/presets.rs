@@ -51,6 +51,7 @@ impl Flow {
             clock: Arc::clone(&clock),
             policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
             near: std::collections::HashMap::new(),
+            lateness: gateway::lateness(&settings),
             lease: settings.store.lease,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

@@ -14,6 +14,7 @@ use geonce_key::policy::Field;
 use geonce_key::split::Format;
 use geonce_key::{Pointer, Policy};
 use geonce_services::{Fault, Pgbouncer, Postgres, Proxy};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -90,6 +91,7 @@ impl Gateway {
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("drones"), self.policy.clone())].into(),
             near: std::collections::HashMap::new(),
+            lateness: HashMap::new(),
             lease: LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

@@ -206,6 +206,7 @@ impl Gateway {
             clock: Arc::new(SystemClock),
             policies: [(Arc::from("drones"), Policy::default())].into(),
             near: [(Arc::from("drones"), near(Action::Drop))].into(),
+            lateness: std::collections::HashMap::new(),
             lease: LEASE,
             holder: "test".into(),
             observer: Arc::new(Unobserved),

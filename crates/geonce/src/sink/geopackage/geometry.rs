@@ -4,7 +4,7 @@
 //! `ST_…` functions that the triggers of the R-tree call: bounds only, of whatever any program may have written.
 
 use geonce_key::wkb::{self, Dialect};
-use geonce_key::{Kind, Shape};
+use geonce_key::{Kind, Limits, Shape};
 
 /// Least x, greatest x, least y, greatest y: the order of the envelope and of the R-tree's columns.
 pub(crate) type Bounds = [f64; 4];
@@ -72,6 +72,20 @@ pub(crate) fn read_bounds(blob: &[u8]) -> Option<Bounds> {
     let mut reader = Reader { rest: blob.get(HEADER_BYTES..HEADER_BYTES + envelope_bytes)?, big_endian, bounds: None };
     let envelope = [reader.double()?, reader.double()?, reader.double()?, reader.double()?];
     envelope.iter().all(|number| number.is_finite()).then_some(envelope)
+}
+
+/// The geometry in GeoPackage binary; `None` where it is empty, or nothing that we would write.
+pub(crate) fn read(blob: &[u8]) -> Option<Shape<f64>> {
+    let [b'G', b'P', _, flags, ..] = *blob else { return None };
+    let envelope_bytes = match (flags >> 1) & 7 {
+        0 => 0,
+        1 => 32,
+        2 | 3 => 48,
+        4 => 64,
+        _ => return None,
+    };
+    let body = blob.get(HEADER_BYTES + envelope_bytes..).filter(|_| flags & EMPTY == 0)?;
+    wkb::read(body, &Limits::default()).ok().map(|read| read.shape)
 }
 
 struct Reader<'a> {
@@ -148,7 +162,7 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{read_bounds, write};
+    use super::{read, read_bounds, write};
     use geonce_key::{Limits, wkb, wkt};
 
     #[test]
@@ -167,6 +181,7 @@ mod tests {
             let mut blob = Vec::new();
             let bounds = write(&shape, 4326, false, &mut blob).unwrap();
             assert_eq!(read_bounds(&blob), Some(bounds), "{text}");
+            assert_eq!(read(&blob).as_ref(), Some(&shape), "{text}");
             let header = if text.starts_with("POINT") { 8 } else { 40 };
             assert_eq!(wkb::read(&blob[header..], &Limits::default()).unwrap().shape, shape, "{text}");
             let kind = u32::from_le_bytes(blob[header + 1..header + 5].try_into().unwrap());
@@ -176,6 +191,7 @@ mod tests {
             assert_eq!(read_bounds(&bare), Some(bounds), "{text}");
             for length in 0..blob.len() {
                 let _ = read_bounds(&bare[..length.min(bare.len())]);
+                assert_eq!(read(&blob[..length]), None, "{text}");
             }
         }
     }
@@ -186,6 +202,7 @@ mod tests {
         let empty_point = [b"GP\0\x01\xe6\x10\0\0\x01\x01\0\0\0".as_slice(), &not_a_number].concat();
         for blob in [b"".as_slice(), b"GP", b"GP\0\x11\0\0\0\0", b"nonsense", &empty_point] {
             assert_eq!(read_bounds(blob), None, "{blob:?}");
+            assert_eq!(read(blob), None, "{blob:?}");
         }
     }
 }

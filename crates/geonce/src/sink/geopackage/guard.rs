@@ -1,7 +1,8 @@
-//! The proof of once: three tables beside the layers, written in the transaction that writes the row.
+//! The proof of once: tables beside the layers, written in the transaction that writes the row.
 //!
 //! * `gpkg_geonce_applied (layer, key) → event, stale`: every event that was decided here, for ever.
 //! * `gpkg_geonce_entity (layer, entity) → version, key, content, fid, deleted`: what an upsert layer holds.
+//! * `gpkg_geonce_merged (layer, key) → into, event`: which event went into which row, from the first such event on.
 //! * `gpkg_geonce_layer (id, name)` and `gpkg_geonce_column (layer, name)`: short numbers for layers, and the columns we made.
 //!
 //! GDAL lists every table of a file as a layer, registered or not, unless its name begins like the standard's own tables;
@@ -29,19 +30,54 @@ CREATE TABLE IF NOT EXISTS gpkg_geonce_entity (layer INTEGER NOT NULL, entity BL
   PRIMARY KEY (layer, entity)) WITHOUT ROWID;
 ";
 
+const MERGED_SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS gpkg_geonce_merged (layer INTEGER NOT NULL, key BLOB NOT NULL, \"into\" BLOB NOT NULL,
+  event BLOB NOT NULL, PRIMARY KEY (layer, key)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS gpkg_geonce_merged_into ON gpkg_geonce_merged (layer, \"into\");
+";
+
 /// Creates what is missing.
 pub(crate) fn create(transaction: &Connection) -> Result<()> {
     transaction.execute_batch(SCHEMA)?;
-    for table in TABLES {
-        // A UNIQUE constraint does not hold for rows with NULL, so the row is looked for first.
-        transaction.execute(
-            "INSERT INTO gpkg_extensions (table_name, column_name, extension_name, definition, scope)
-             SELECT ?1, NULL, 'geonce_once', 'Which events have been written to which layer; other programs leave it alone.',
-             'write-only' WHERE NOT EXISTS (SELECT 1 FROM gpkg_extensions WHERE table_name = ?1)",
-            [table],
-        )?;
-    }
-    Ok(())
+    TABLES.iter().try_for_each(|table| register(transaction, table))
+}
+
+/// Creates what is missing where an event goes into the row of another.
+pub(super) fn create_merged(transaction: &Connection) -> Result<()> {
+    transaction.execute_batch(MERGED_SCHEMA)?;
+    register(transaction, "gpkg_geonce_merged")
+}
+
+fn register(transaction: &Connection, table: &str) -> Result<()> {
+    // A UNIQUE constraint does not hold for rows with NULL, so the row is looked for first.
+    let sql = "INSERT INTO gpkg_extensions (table_name, column_name, extension_name, definition, scope)
+               SELECT ?1, NULL, 'geonce_once', 'Which events have been written to which layer; other programs leave it alone.',
+               'write-only' WHERE NOT EXISTS (SELECT 1 FROM gpkg_extensions WHERE table_name = ?1)";
+    transaction.execute(sql, [table]).map(drop)
+}
+
+/// The key of the row that an event went into, if it has none of its own.
+pub(super) fn merged_into(connection: &Connection, layer: i64, key: [u8; 16]) -> Result<Option<[u8; 16]>> {
+    let sql = "SELECT \"into\" FROM gpkg_geonce_merged WHERE layer = ?1 AND key = ?2";
+    connection.prepare_cached(sql)?.query_row((layer, key), |row| row.get(0)).optional()
+}
+
+/// How many events a row stands for: its own, and those that went into it.
+pub(super) fn events_in(connection: &Connection, layer: i64, into: [u8; 16]) -> Result<u32> {
+    let sql = "SELECT count(*) + 1 FROM gpkg_geonce_merged WHERE layer = ?1 AND \"into\" = ?2";
+    connection.prepare_cached(sql)?.query_row((layer, into), |row| row.get(0))
+}
+
+/// Remembers that an event went into a row.
+pub(super) fn add_merged(
+    connection: &Connection,
+    layer: i64,
+    key: [u8; 16],
+    into: [u8; 16],
+    event: EventId,
+) -> Result<()> {
+    let sql = "INSERT OR IGNORE INTO gpkg_geonce_merged VALUES (?1, ?2, ?3, ?4)";
+    connection.prepare_cached(sql)?.execute((layer, key, into, event.to_bytes())).map(drop)
 }
 
 /// The number of a layer, given on first use.
@@ -95,10 +131,10 @@ impl<'c> Guard<'c> {
                 "SELECT version, key, content, fid FROM gpkg_geonce_entity WHERE layer = ?1 AND entity = ?2",
             )?,
             set_entity: connection.prepare_cached(
-                "INSERT INTO gpkg_geonce_entity (layer, entity, version, key, content, fid)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (layer, entity) DO UPDATE SET
+                "INSERT INTO gpkg_geonce_entity (layer, entity, version, key, content, fid, deleted)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6 IS NULL) ON CONFLICT (layer, entity) DO UPDATE SET
                  version = excluded.version, key = excluded.key, content = excluded.content, fid = excluded.fid,
-                 deleted = 0",
+                 deleted = excluded.deleted",
             )?,
         })
     }
@@ -127,15 +163,16 @@ impl<'c> Guard<'c> {
         self.find_entity.query_row((self.layer, entity), read).optional()
     }
 
+    /// Sets what the layer holds of an entity. Without a row it is deleted.
     pub(crate) fn set_entity(
         &mut self,
         entity: &[u8; 32],
         version: &Version,
         key: [u8; 16],
         content: &[u8; 32],
-        fid: i64,
+        fid: impl Into<Option<i64>>,
     ) -> Result<()> {
-        self.set_entity.execute((self.layer, entity, version.to_string(), key, content, fid))?;
+        self.set_entity.execute((self.layer, entity, version.to_string(), key, content, fid.into()))?;
         Ok(())
     }
 }

@@ -31,6 +31,11 @@ pub(crate) struct Layer {
     pub(crate) geometry: String,
     pub(crate) insert: String,
     pub(crate) update: String,
+    /// Writes over a row what goes into it; key and event stay what they are.
+    pub(crate) merge: String,
+    /// Finds the row with the end of a key: the first, should somebody have made copies.
+    pub(crate) find: String,
+    pub(crate) delete: String,
     pub(crate) insert_rtree: String,
     pub(crate) delete_rtree: String,
 }
@@ -132,6 +137,9 @@ pub(crate) fn open(transaction: &Connection, settings: &Settings) -> Result<Laye
         geometry,
         insert: String::new(),
         update: String::new(),
+        merge: String::new(),
+        find: String::new(),
+        delete: String::new(),
         insert_rtree: String::new(),
         delete_rtree: String::new(),
     };
@@ -328,9 +336,10 @@ impl Layer {
     /// the row and the end of the key it must have.
     fn write_statements(&mut self, settings: &Settings) {
         let (table, fid) = (quoted(&settings.layer), quoted(&self.fid));
-        let mut names = format!("{}, geonce_key, geonce_event", quoted(&self.geometry));
         let mut values = "?1, ?2, ?3".to_owned();
-        let mut sets = format!("{} = ?1, geonce_key = ?2, geonce_event = ?3", quoted(&self.geometry));
+        let geometry = quoted(&self.geometry);
+        let mut sets = format!("{geometry} = ?1");
+        let mut names = format!("{geometry}, geonce_key, geonce_event");
         let mut parameter = 3;
         for column in self.columns.list() {
             parameter += 1;
@@ -351,11 +360,14 @@ impl Layer {
         }
         let rtree = quoted(&format!("rtree_{}_{}", settings.layer, self.geometry));
         self.insert = format!("INSERT INTO {table} ({names}) VALUES ({values})");
-        self.update = format!(
-            "UPDATE {table} SET {sets} WHERE {fid} = ?{} AND substr(geonce_key, -22) = ?{}",
-            parameter + 1,
-            parameter + 2
+        let ours = |row, key| format!("WHERE {fid} = ?{row} AND substr(geonce_key, -22) = ?{key}");
+        let same = ours(parameter + 1, parameter + 2);
+        self.update = format!("UPDATE {table} SET geonce_key = ?2, geonce_event = ?3, {sets} {same}");
+        self.merge = format!("UPDATE {table} SET {sets} {same}");
+        self.find = format!(
+            "SELECT {fid}, {geometry} FROM {table} WHERE geonce_key IN ('g1_' || ?1, 'g1k_' || ?1) ORDER BY {fid} LIMIT 1"
         );
+        self.delete = format!("DELETE FROM {table} {}", ours(1, 2));
         self.insert_rtree = format!("INSERT OR REPLACE INTO {rtree} VALUES (?1, ?2, ?3, ?4, ?5)");
         self.delete_rtree = format!("DELETE FROM {rtree} WHERE id = ?1");
     }

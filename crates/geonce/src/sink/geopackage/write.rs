@@ -5,16 +5,16 @@
 
 use super::file::{failure, is_about_the_row};
 use super::geometry::{self, Bounds};
-use super::guard::Guard;
+use super::guard::{self, Guard};
 use super::layer::Layer;
 use super::{Open, Settings};
 use crate::error::{Error, Result};
 use crate::event::{Cause, Class, Outcome};
 use crate::sink::columns::Change;
 use crate::sink::version::{self, Held, Order};
-use crate::sink::{Mode, Outgoing, Written};
-use geonce_key::Encoding;
-use rusqlite::{CachedStatement, Transaction};
+use crate::sink::{Merge, Mode, Outgoing, Written, merge};
+use geonce_key::{Encoding, Shape};
+use rusqlite::{CachedStatement, OptionalExtension, Transaction};
 use std::fmt::Write as _;
 
 /// The end of a key's text that is the key itself, after `g1_` or `g1k_`.
@@ -36,7 +36,9 @@ enum Care {
 
 /// Writes a batch.
 pub(super) fn batch(settings: &Settings, open: &mut Open, mut batch: Vec<Outgoing>) -> Result<Vec<Written>> {
-    let causes: Vec<Option<Cause>> = batch.iter_mut().map(|outgoing| prepare(settings, outgoing).err()).collect();
+    let Settings { mode, crs, approximate_crs, .. } = *settings;
+    let causes: Vec<Option<Cause>> =
+        batch.iter_mut().map(|outgoing| outgoing.place(mode, crs, approximate_crs).err()).collect();
     for care in [Care::None, Care::Savepoints] {
         match attempt(settings, open, &batch, &causes, care) {
             Ok(written) => return Ok(written),
@@ -61,13 +63,6 @@ fn no_answer() -> Cause {
 
 fn refused(error: &rusqlite::Error) -> Cause {
     Cause::new(Class::Constraint, "constraint", error.to_string())
-}
-
-/// Brings the geometry into the layer's coordinate system.
-fn prepare(settings: &Settings, outgoing: &mut Outgoing) -> std::result::Result<(), Cause> {
-    outgoing.feature.place(settings.crs, settings.approximate_crs).map_err(|error| Cause::from(&error))?;
-    outgoing.feature.orient();
-    Ok(())
 }
 
 /// Writes a batch in one transaction.
@@ -103,6 +98,9 @@ fn write_all(
         layer.columns.learn(&outgoing.feature, &mut change);
     }
     layer.change(transaction, settings, &change)?;
+    if batch.iter().any(|outgoing| outgoing.merge.is_some()) {
+        guard::create_merged(transaction)?;
+    }
     let mut writer = Writer::new(settings, transaction, layer)?;
     let mut answers = Vec::with_capacity(batch.len());
     for (outgoing, cause) in batch.iter().zip(causes) {
@@ -196,9 +194,32 @@ impl<'a> Writer<'a> {
 
     fn append(&mut self, outgoing: &Outgoing) -> rusqlite::Result<Written> {
         if self.guard.decide(outgoing.key.key(), outgoing.event, Outcome::Applied)? {
-            self.insert_row(outgoing)?;
+            match outgoing.merge {
+                Some(merge) => self.merge(outgoing, merge)?,
+                None => drop(self.insert_row(outgoing)?),
+            }
         }
         Ok(Written::Done(Outcome::Applied))
+    }
+
+    /// Writes an event into the row of another. Where that is gone, somebody did not want it: then only that it went there.
+    fn merge(&mut self, outgoing: &Outgoing, Merge { into, mean }: Merge) -> rusqlite::Result<()> {
+        let into = guard::merged_into(self.transaction, self.layer.id, into)?.unwrap_or(into);
+        let mut find = self.transaction.prepare_cached(&self.layer.find)?;
+        let found = find.query_row([key_characters(into)], |row| {
+            let blob = row.get_ref(1)?.as_blob_or_null()?.filter(|_| mean);
+            Ok((row.get::<_, i64>(0)?, blob.and_then(geometry::read)))
+        });
+        if let Some((fid, present)) = found.optional()? {
+            let more = outgoing.feature.geometry.as_ref();
+            let mut averaged = None;
+            if let (Some(present), Some(more)) = (present, more) {
+                let events = guard::events_in(self.transaction, self.layer.id, into)?;
+                averaged = merge::mean(&present, events, more, self.settings.crs);
+            }
+            self.write_over(outgoing, averaged.as_ref().or(more), (fid, into), true)?;
+        }
+        guard::add_merged(self.transaction, self.layer.id, outgoing.key.key(), into, outgoing.event)
     }
 
     fn upsert(&mut self, outgoing: &Outgoing, arrival: bool) -> rusqlite::Result<Written> {
@@ -216,9 +237,15 @@ impl<'a> Writer<'a> {
             Ok(Order::Older) => self.decided(outgoing, Outcome::Stale),
             Ok(Order::Same) => self.decided(outgoing, Outcome::Applied),
             Ok(Order::Newer(version)) => {
-                let fid = match held {
-                    Some(Held { fid: Some(fid), key, .. }) if self.update_row(outgoing, fid, key)? => fid,
-                    _ => self.insert_row(outgoing)?,
+                let row = held.and_then(|Held { fid, key, .. }| Some((fid?, key)));
+                let fid = if outgoing.deletes(self.settings.mode) {
+                    row.map_or(Ok(()), |row| self.delete_row(row))?;
+                    None
+                } else {
+                    Some(match row {
+                        Some(row) if self.update_row(outgoing, row)? => row.0,
+                        _ => self.insert_row(outgoing)?,
+                    })
                 };
                 self.guard.set_entity(entity, &version, key, &outgoing.content, fid)?;
                 if arrival {
@@ -235,7 +262,7 @@ impl<'a> Writer<'a> {
     }
 
     fn insert_row(&mut self, outgoing: &Outgoing) -> rusqlite::Result<i64> {
-        let bounds = self.encode(outgoing);
+        let bounds = self.encode(outgoing, outgoing.feature.geometry.as_ref());
         let row = Row { layer: self.layer, blob: &self.blob, key: &self.key, event: &self.event };
         row.bind(&mut self.insert, outgoing, &mut self.other)?;
         self.insert.raw_execute()?;
@@ -247,14 +274,32 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes over the row of an entity; false where it is gone, or is another row by now.
-    fn update_row(&mut self, outgoing: &Outgoing, fid: i64, old_key: [u8; 16]) -> rusqlite::Result<bool> {
-        let bounds = self.encode(outgoing);
+    fn update_row(&mut self, outgoing: &Outgoing, row: (i64, [u8; 16])) -> rusqlite::Result<bool> {
+        self.write_over(outgoing, outgoing.feature.geometry.as_ref(), row, false)
+    }
+
+    /// The same with this geometry; with `merges`, the row stays that of its own event.
+    fn write_over(
+        &mut self,
+        outgoing: &Outgoing,
+        shape: Option<&Shape<f64>>,
+        (fid, old_key): (i64, [u8; 16]),
+        merges: bool,
+    ) -> rusqlite::Result<bool> {
+        let bounds = self.encode(outgoing, shape);
+        let mut merge;
+        let statement = if merges {
+            merge = self.transaction.prepare_cached(&self.layer.merge)?;
+            &mut merge
+        } else {
+            &mut self.update
+        };
         let row = Row { layer: self.layer, blob: &self.blob, key: &self.key, event: &self.event };
-        row.bind(&mut self.update, outgoing, &mut self.other)?;
+        row.bind(statement, outgoing, &mut self.other)?;
         let parameters = self.layer.parameters();
-        self.update.raw_bind_parameter(parameters + 1, fid)?;
-        self.update.raw_bind_parameter(parameters + 2, key_characters(old_key))?;
-        if self.update.raw_execute()? == 0 {
+        statement.raw_bind_parameter(parameters + 1, fid)?;
+        statement.raw_bind_parameter(parameters + 2, key_characters(old_key))?;
+        if statement.raw_execute()? == 0 {
             return Ok(false);
         }
         match bounds {
@@ -269,10 +314,19 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
+    /// Takes away the row of an entity, unless it is another row by now.
+    fn delete_row(&mut self, (fid, old_key): (i64, [u8; 16])) -> rusqlite::Result<()> {
+        self.touched = true;
+        let mut statement = self.transaction.prepare_cached(&self.layer.delete)?;
+        if statement.execute((fid, key_characters(old_key)))? > 0 && self.layer.writes_rtree {
+            self.delete_rtree.execute([fid])?;
+        }
+        Ok(())
+    }
+
     /// Fills the buffers with what every row has.
-    fn encode(&mut self, outgoing: &Outgoing) -> Option<Bounds> {
+    fn encode(&mut self, outgoing: &Outgoing, shape: Option<&Shape<f64>>) -> Option<Bounds> {
         self.blob.clear();
-        let shape = outgoing.feature.geometry.as_ref();
         let bounds = shape.and_then(|shape| {
             let as_multi = self.layer.admits(shape).unwrap_or(false);
             geometry::write(shape, self.settings.crs, as_multi, &mut self.blob)

@@ -153,6 +153,9 @@ impl Http {
         if down.load(Ordering::Relaxed) {
             return Silence::down("http_connect", "the endpoint could not be reached a moment ago").written();
         }
+        if event.merge.is_some() {
+            return Written::Dead(super::merge::no_place());
+        }
         let body = match body::body(event, self.approximate_crs) {
             Ok(body) => body,
             Err(cause) => return Written::Dead(cause),

@@ -135,10 +135,10 @@ fn outgoing(form: Form, payload: &str, crs: Option<u32>) -> Outgoing {
         entity: None,
         content: [0; 32],
         rest: None,
-        merge: None,
         feature: Reader::new(&policy, None).unwrap().read(input).unwrap(),
         form,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
+        merge: None,
     }
 }
 
@@ -251,6 +251,16 @@ async fn every_answer_means_what_the_table_says() {
         let expected = expected.map(|(what, class, text)| (what, class, text.to_owned(), true));
         assert_eq!(judged(&one(&sink(address, &options())).await), expected, "{code}");
     }
+}
+
+#[tokio::test]
+async fn what_goes_into_a_row_is_not_sent() {
+    let (address, seen) = server(|_| empty(status(200))).await;
+    let mut merged = point(1);
+    merged.merge = Some(crate::sink::Merge { into: [0; 16], mean: false });
+    let written = sink(address, &options()).write(vec![merged]).await.unwrap();
+    assert_eq!(judged(&written[0]), Some(("dead", Class::Schema, "merge".to_owned(), true)));
+    assert_eq!(seen.count(), 0);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ mod line;
 mod tests;
 
 use super::thread::{Blocking, Identity, spawn};
-use super::{Columns, Mode, Options, Outgoing, Proof, Sink, Written};
+use super::{Columns, Mode, Options, Outgoing, Proof, Sink, Written, merge};
 use crate::error::{Error, Kind, Result};
 use crate::event::Outcome;
 use geonce_key::Fingerprint;
@@ -102,7 +102,10 @@ impl Ndjson {
         let mut answers = Vec::with_capacity(batch.len());
         for outgoing in batch {
             let start = buffer.len();
-            let line = line::write(outgoing, approximate, &mut buffer);
+            let line = match outgoing.merge {
+                Some(_) => Err(merge::no_place()),
+                None => line::write(outgoing, approximate, &mut buffer),
+            };
             let known = keys.contains(outgoing.key.key())?;
             answers.push(match line {
                 _ if known => Written::Done(Outcome::Applied),

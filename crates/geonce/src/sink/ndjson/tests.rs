@@ -3,7 +3,7 @@
 use crate::error::Kind;
 use crate::event::{Class, Outcome};
 use crate::sink::conformance::{self, Maker, Place};
-use crate::sink::{Mode, Options, Sink, Written};
+use crate::sink::{Merge, Mode, Options, Sink, Written};
 use crate::store::Answer;
 use bytes::Bytes;
 use geonce_key::{Form, Input, Policy, Reader};
@@ -231,4 +231,16 @@ async fn a_payload_that_would_break_its_line_is_dead() {
     assert!(matches!(&written[0], Written::Dead(cause) if cause.class == Class::Schema), "{written:?}");
     assert_eq!(written[1], APPLIED);
     assert_eq!(place.keys().len(), 1);
+}
+
+#[tokio::test]
+async fn what_goes_into_a_row_has_no_place_among_lines() {
+    let (place, maker) = (Folder::new(), Maker::new());
+    let sink = place.sink(&Options::default()).unwrap();
+    let (first, mut second) = (maker.point(1), maker.point(2));
+    second.merge = Some(Merge { into: first.key.key(), mean: false });
+    let written = sink.write(vec![first.clone(), second]).await.unwrap();
+    assert_eq!(written[0], Written::Done(Outcome::Applied));
+    assert!(matches!(&written[1], Written::Dead(cause) if cause.class == Class::Schema && cause.code == "merge"));
+    assert_eq!(place.lines().len(), 1);
 }

@@ -2,6 +2,7 @@
 //!
 //! * `geonce_applied (layer, key) → event, stale`: every event that was decided here, for ever.
 //! * `geonce_entity (layer, entity) → version, key, content, fid, deleted`: what an upsert layer holds.
+//! * `geonce_merged`, from the first such event on, is the business of `merge`.
 //! * `geonce_layer (id, name)` and `geonce_column (layer, name)`: short numbers for layers, and the columns we made.
 //!
 //! Keys and events are uuids: sixteen bytes without a header, in the order of their bytes. Whoever takes several rows takes
@@ -100,6 +101,7 @@ pub(super) struct Entity {
     pub(super) key: [u8; 16],
     pub(super) content: [u8; 32],
     pub(super) fid: Option<i64>,
+    pub(super) deleted: bool,
 }
 
 /// Entities as a statement takes them: all of them, and of some what they become.
@@ -110,6 +112,7 @@ struct Entities<'e> {
     keys: Vec<Option<Id>>,
     contents: Vec<Option<&'e [u8]>>,
     fids: Vec<Option<i64>>,
+    deleted: Vec<bool>,
 }
 
 impl<'e> Entities<'e> {
@@ -121,11 +124,12 @@ impl<'e> Entities<'e> {
             versions: becomes.clone().map(|one| one.map(|one| one.version.to_string())).collect(),
             keys: becomes.clone().map(|one| one.map(|one| Id(one.key))).collect(),
             contents: becomes.clone().map(|one| one.map(|one| &one.content[..])).collect(),
-            fids: becomes.map(|one| one.and_then(|one| one.fid)).collect(),
+            fids: becomes.clone().map(|one| one.and_then(|one| one.fid)).collect(),
+            deleted: becomes.map(|one| one.is_some_and(|one| one.deleted)).collect(),
         }
     }
 
-    fn list(&self) -> [Parameter<'_>; 6] {
+    fn list(&self) -> [Parameter<'_>; 7] {
         [
             (&self.layer, Type::INT4),
             (&self.digests, Type::BYTEA_ARRAY),
@@ -133,6 +137,7 @@ impl<'e> Entities<'e> {
             (&self.keys, Type::UUID_ARRAY),
             (&self.contents, Type::BYTEA_ARRAY),
             (&self.fids, Type::INT8_ARRAY),
+            (&self.deleted, Type::BOOL_ARRAY),
         ]
     }
 }
@@ -148,7 +153,7 @@ impl Guard {
         Guard { schema: schema.to_owned() }
     }
 
-    fn table(&self, name: &str) -> String {
+    pub(super) fn table(&self, name: &str) -> String {
         format!("{}.{name}", quoted(&self.schema))
     }
 
@@ -350,15 +355,15 @@ impl Guard {
         let arrays = Entities::new(layer, changed.iter().map(|one| (&one.digest, Some(one))));
         let sql = self.upsert(
             "DO UPDATE SET version = excluded.version, key = excluded.key, content = excluded.content,
-             fid = excluded.fid, deleted = false",
+             fid = excluded.fid, deleted = excluded.deleted",
         );
         session.execute(&sql, &arrays.list()).await.map(drop)
     }
 
     fn upsert(&self, conflict: &str) -> String {
         format!(
-            "INSERT INTO {} AS held (layer, entity, version, key, content, fid)
-             SELECT $1, * FROM unnest($2, $3, $4, $5, $6) ON CONFLICT (layer, entity) {conflict}",
+            "INSERT INTO {} AS held (layer, entity, version, key, content, fid, deleted)
+             SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7) ON CONFLICT (layer, entity) {conflict}",
             self.table("geonce_entity")
         )
     }

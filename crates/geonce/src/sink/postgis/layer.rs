@@ -347,13 +347,20 @@ impl Layer {
         Ok(())
     }
 
-    async fn find_rights(&self, session: &Session, settings: &Settings, oid: u32) -> Answer<()> {
+    async fn find_rights(&mut self, session: &Session, settings: &Settings, oid: u32) -> Answer<()> {
         let wanted: &[&str] = match settings.mode {
             Mode::Append => &["INSERT"],
             Mode::Upsert { .. } => &["INSERT", "UPDATE", "SELECT"],
         };
+        let sql = "SELECT has_table_privilege($1, $2)";
+        if settings.mode != Mode::Append {
+            let rows = session.query(sql, &[(&oid, Sql::OID), (&"DELETE", Sql::TEXT)]).await?;
+            if !read::<bool>(&rows[0], 0)? {
+                let notice = format!("sources with delete need one more right: GRANT DELETE ON {}", self.table);
+                self.notices.push(notice);
+            }
+        }
         for right in wanted {
-            let sql = "SELECT has_table_privilege($1, $2)";
             let rows = session.query(sql, &[(&oid, Sql::OID), (right, Sql::TEXT)]).await?;
             if !read::<bool>(&rows[0], 0)? {
                 let what = format!("we may not {} in {}", right.to_lowercase(), settings.place());

@@ -1,11 +1,12 @@
 //! The PostGIS sink: events or entities as rows of a table, each written once, by any number of gateways.
 //!
 //! A batch is one transaction: rows and proofs; where the store is in the same database, settlements too (`beside`). The
-//! table: `layer`, `types`; rows: `row`; the proofs: `guard`; a batch: `plan`, `write`, `refusal`.
+//! table: `layer`, `types`; rows: `row`; the proofs: `guard`; a batch: `plan`, `write`, `merge`, `refusal`.
 
 mod beside;
 pub(crate) mod guard;
 pub(crate) mod layer;
+mod merge;
 mod plan;
 pub(crate) mod refusal;
 mod row;
@@ -26,6 +27,7 @@ use guard::Guard;
 use layer::Layer;
 use refusal::Refusal;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use write::Prepared;
@@ -79,6 +81,8 @@ pub(crate) struct PostGis {
     /// Held while the layer is looked at or changed: one does it for all.
     looking: tokio::sync::Mutex<()>,
     beside: Beside,
+    /// Whether there is a table for events that go into the rows of others.
+    merges: AtomicBool,
 }
 
 /// Opens the sink. Connects to nothing.
@@ -92,6 +96,7 @@ pub(super) fn open(name: &str, url: &str, options: &Options) -> Result<Arc<dyn S
         layer: Mutex::new(None),
         looking: tokio::sync::Mutex::new(()),
         beside: Beside::default(),
+        merges: AtomicBool::new(false),
     }))
 }
 
@@ -160,12 +165,8 @@ impl PostGis {
 
     /// Brings geometries into the layer's coordinate system; why not, of those that cannot be.
     fn place_all(&self, batch: &mut [Outgoing]) -> Vec<Option<Cause>> {
-        let place = |outgoing: &mut Outgoing| {
-            outgoing.feature.place(self.settings.crs, self.settings.approximate_crs)?;
-            outgoing.feature.orient();
-            Ok(())
-        };
-        batch.iter_mut().map(|one| place(one).err().map(|error: geonce_key::Error| Cause::from(&error))).collect()
+        let Settings { mode, crs, approximate_crs, .. } = self.settings;
+        batch.iter_mut().map(|outgoing| outgoing.place(mode, crs, approximate_crs).err()).collect()
     }
 
     async fn write_batch(
@@ -183,6 +184,10 @@ impl PostGis {
         loop {
             let good = batch.iter().zip(&causes).filter(|(_, cause)| cause.is_none());
             let layer = self.layer(good.map(|(outgoing, _)| &outgoing.feature)).await?;
+            if let Err(trouble) = self.make_merged(&batch).await {
+                tries.again(trouble).await?;
+                continue;
+            }
             let prepared = Prepared::new(&self.settings, layer, &batch, &causes);
             let trouble =
                 match Box::pin(self.write_once(&prepared, again, settling.as_ref(), tries.may_have_happened())).await {
@@ -190,6 +195,7 @@ impl PostGis {
                     Err(Failure::Writing(trouble)) if !again && matches!(refusal::judge(&trouble), Refusal::Layer) => {
                         again = true;
                         self.know(None);
+                        self.merges.store(false, Ordering::Relaxed);
                         continue;
                     }
                     Err(Failure::Settling(trouble)) if !trouble.is_worth_another_try() => {
@@ -202,6 +208,18 @@ impl PostGis {
                 };
             tries.again(trouble).await?;
         }
+    }
+
+    /// Makes the table for events that go into the rows of others, when the first does.
+    async fn make_merged(&self, batch: &[Outgoing]) -> std::result::Result<(), Trouble> {
+        let merges = self.settings.mode == Mode::Append && batch.iter().any(|outgoing| outgoing.merge.is_some());
+        if merges && !self.merges.load(Ordering::Relaxed) {
+            let session = self.pool.begin().await?;
+            let made = self.guard.create_merged(&session).await;
+            session.end(made).await?;
+            self.merges.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// One transaction.

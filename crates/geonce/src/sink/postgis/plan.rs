@@ -40,6 +40,8 @@ pub(super) struct Change {
     pub(super) version: Version,
     /// The row that is there, if the entity has one.
     pub(super) stored: Option<Stored>,
+    /// Whether that row goes: the entity is deleted, or was in between.
+    pub(super) removes: bool,
 }
 
 #[derive(Clone)]

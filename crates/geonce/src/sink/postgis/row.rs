@@ -1,21 +1,28 @@
 //! Rows on their way into the layer: made from events once, then sent as arrays, any part of a batch at a time.
 
+use super::guard::read;
 use super::layer::Layer;
+use super::plan::Change;
 use super::types;
+use super::write::Writer;
 use crate::event::Cause;
-use crate::postgres::{Parameter, quoted};
+use crate::postgres::{Parameter, Trouble, quoted};
 use crate::sink::Outgoing;
 use crate::sink::columns::{OTHER, Value};
-use geonce_key::Encoding;
 use geonce_key::wkb::{self, Dialect};
+use geonce_key::{Encoding, Shape};
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use tokio_postgres::types::Type as Sql;
+
+type Answer<T> = std::result::Result<T, Trouble>;
 
 /// What a row costs beside its geometry and texts, roughly.
 const ROW_BYTES: usize = 100;
 
 /// A row, but for what the server adds.
+#[derive(Clone)]
 pub(super) struct Row {
     /// Extended WKB.
     geometry: Option<Vec<u8>>,
@@ -32,9 +39,7 @@ impl Row {
         let mut geometry = None;
         if let Some(shape) = &outgoing.feature.geometry {
             let as_multi = layer.admits(shape)?;
-            let mut bytes = Vec::with_capacity(64);
-            wkb::append(shape, Dialect::Extended(Some(crs)), as_multi, &mut bytes);
-            geometry = Some(bytes);
+            geometry = Some(encoded(shape, crs, as_multi));
         }
         let (mut cells, mut other) = (Vec::with_capacity(outgoing.feature.properties.len()), String::new());
         let bound: std::result::Result<(), Infallible> =
@@ -56,6 +61,11 @@ impl Row {
         })
     }
 
+    /// The same elsewhere.
+    pub(super) fn at(&self, geometry: Option<Vec<u8>>) -> Row {
+        Row { geometry, ..self.clone() }
+    }
+
     /// About how many bytes it takes to send it.
     pub(super) fn bytes(&self) -> usize {
         let texts = self.cells.iter().map(|(_, value)| match value {
@@ -65,6 +75,13 @@ impl Row {
         let other = self.other.as_ref().map_or(0, String::len);
         ROW_BYTES + self.geometry.as_ref().map_or(0, Vec::len) + other + texts.sum::<usize>()
     }
+}
+
+/// A geometry as extended WKB.
+pub(super) fn encoded(shape: &Shape<f64>, crs: u32, as_multi: bool) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    wkb::append(shape, Dialect::Extended(Some(crs)), as_multi, &mut bytes);
+    bytes
 }
 
 /// A column of several rows.
@@ -181,12 +198,15 @@ impl<'r> Arrays<'r> {
         format!("INSERT INTO {table} ({names}) SELECT {values} FROM {}{returning}", self.unnest())
     }
 
-    /// Writes the rows over those with these numbers, where they still have these keys. Answers each new key.
-    pub(super) fn update(&mut self, fids: Vec<Option<i64>>, keys: Vec<Option<&'r str>>) -> String {
+    /// Writes the rows over those with these numbers, where they still have these keys. With `merges` those stay the rows of
+    /// their events. Answers each new key.
+    pub(super) fn update(&mut self, fids: Vec<Option<i64>>, keys: Vec<Option<&'r str>>, merges: bool) -> String {
         let (old_fid, old_key) = (self.add(Array::Integers(fids)), self.add(Array::Texts(keys)));
         let Layer { table, postgis, geometry, fid, columns, .. } = self.layer;
-        let mut sets =
-            format!("{} = {postgis}.ST_GeomFromEWKB(u.c0), geonce_key = u.c1, geonce_event = u.c2", quoted(geometry));
+        let mut sets = format!("{} = {postgis}.ST_GeomFromEWKB(u.c0)", quoted(geometry));
+        if !merges {
+            sets.push_str(", geonce_key = u.c1, geonce_event = u.c2");
+        }
         for Used { index, name, value } in &self.used {
             let _ = if index.is_none_or(|index| columns.list()[index].ours) {
                 write!(sets, ", {name} = {value}")
@@ -208,6 +228,74 @@ impl<'r> Arrays<'r> {
              RETURNING u.c1",
             self.unnest()
         )
+    }
+}
+
+impl Writer<'_> {
+    /// Adds rows, with these numbers if any; their numbers by key, where numbers are given or asked for.
+    pub(super) async fn insert(&self, part: &[usize], fids: Option<Vec<Option<i64>>>) -> Answer<HashMap<String, i64>> {
+        let rows: Vec<&Row> = part.iter().filter_map(|&index| self.row(index)).collect();
+        if rows.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let answers = fids.is_some() && self.layer.fid.is_some();
+        let mut arrays = Arrays::new(self.layer, &rows);
+        let text = arrays.insert(answers, fids.unwrap_or_default());
+        if !answers {
+            self.session.execute(&text, &arrays.parameters()).await?;
+            return Ok(HashMap::new());
+        }
+        let mut numbers = HashMap::new();
+        for row in &self.session.query(&text, &arrays.parameters()).await? {
+            // A trigger may have changed the key; then the row is not ours to change.
+            if let Some(key) = read::<Option<String>>(row, 1)? {
+                numbers.insert(key, read(row, 0)?);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Writes rows over what entities had; the keys of those that were there.
+    pub(super) async fn update(&self, changes: &[&Change]) -> Answer<HashSet<String>> {
+        let has_fid = self.layer.fid.is_some();
+        let mut rows = Vec::with_capacity(changes.len());
+        let (mut fids, mut keys) = (Vec::with_capacity(changes.len()), Vec::with_capacity(changes.len()));
+        for change in changes {
+            if let (Some(row), Some(stored)) = (self.row(change.index), &change.stored)
+                && stored.fid.is_some() == has_fid
+                && !change.removes
+            {
+                rows.push(row);
+                fids.push(stored.fid);
+                keys.push(stored.key_characters.as_str());
+            }
+        }
+        if rows.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let mut arrays = Arrays::new(self.layer, &rows);
+        let text = arrays.update(fids, keys.into_iter().map(Some).collect(), false);
+        let found = self.session.query(&text, &arrays.parameters()).await?;
+        found.iter().map(|row| read(row, 0)).collect()
+    }
+
+    /// Takes away rows that entities had, where they are still theirs.
+    pub(super) async fn remove(&self, changes: &[&Change]) -> Answer<()> {
+        let Layer { table, fid, .. } = self.layer;
+        let stored = changes.iter().filter(|change| change.removes).filter_map(|change| change.stored.as_ref());
+        let (fids, keys): (Vec<Option<i64>>, Vec<&str>) = stored
+            .filter(|stored| stored.fid.is_some() == fid.is_some())
+            .map(|stored| (stored.fid, stored.key_characters.as_str()))
+            .unzip();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let row = fid.as_ref().map_or(String::new(), |fid| format!("l.{} = u.fid AND ", quoted(fid)));
+        let text = format!(
+            "DELETE FROM {table} AS l USING unnest($1, $2) AS u (fid, key)
+             WHERE {row}l.geonce_key IN ('g1_' || u.key, 'g1k_' || u.key)"
+        );
+        self.session.execute(&text, &[(&fids, Sql::INT8_ARRAY), (&keys, Sql::TEXT_ARRAY)]).await.map(drop)
     }
 }
 

@@ -7,7 +7,7 @@ mod table;
 mod values;
 
 use crate::event::{Class, Outcome};
-use crate::sink::conformance::{self, Maker, Place};
+use crate::sink::conformance::{self, Maker, Place, RowPoint};
 use crate::sink::{Mode, Options, Outgoing, Sink, Written};
 use crate::store::Answer;
 use geonce_services::{Pgbouncer, Postgres};
@@ -109,10 +109,37 @@ impl Place for Schema {
             let exists = self.sql(&format!("SELECT to_regclass('\"{}\".zones') IS NOT NULL", self.name)) == "t";
             assert!(exists, "the layer is there");
             let left = "SELECT count(*) FROM geonce_entity e WHERE version IS NULL
-                        OR NOT EXISTS (SELECT 1 FROM zones WHERE zones.fid = e.fid)";
-            assert_eq!(self.sql(left), "0", "no room is left over");
+                        OR deleted = EXISTS (SELECT 1 FROM zones WHERE zones.fid = e.fid) OR deleted <> (fid IS NULL)";
+            assert_eq!(self.sql(left), "0", "no room is left over, and what has no row is deleted");
             Ok(self.lines("SELECT geonce_key FROM zones ORDER BY fid"))
         })
+    }
+}
+
+impl conformance::Layer for Schema {
+    fn points(&self) -> Answer<'_, Vec<RowPoint>> {
+        Box::pin(async move {
+            let sql = "SELECT geonce_key, geonce_event, ST_X(geom), ST_Y(geom), n FROM zones ORDER BY fid";
+            let lines = self.lines(sql);
+            let rows = lines.iter().map(|line| {
+                let [key, event, x, y, n] = line.split('|').collect::<Vec<_>>()[..] else { panic!("{line}") };
+                let at = [x, y].map(|number| number.parse().unwrap());
+                RowPoint { key: key.to_owned(), event: event.to_owned(), at, n: n.parse().unwrap() }
+            });
+            Ok(rows.collect())
+        })
+    }
+
+    fn lineage(&self) -> Answer<'_, Vec<([u8; 16], [u8; 16])>> {
+        Box::pin(async move {
+            let lines = self.lines("SELECT key, \"into\" FROM geonce_merged");
+            let bytes = |uuid: &str| u128::from_str_radix(&uuid.replace('-', ""), 16).unwrap().to_be_bytes();
+            Ok(lines.iter().map(|line| line.split_once('|').unwrap()).map(|(a, b)| (bytes(a), bytes(b))).collect())
+        })
+    }
+
+    fn edit(&self, sql: &str) {
+        self.sql(sql);
     }
 }
 
@@ -140,6 +167,16 @@ async fn it_keeps_the_contract_of_a_sink_of_events() {
 #[tokio::test]
 async fn it_keeps_the_contract_of_a_sink_of_entities() {
     conformance::upsert(Schema::new).await;
+}
+
+#[tokio::test]
+async fn its_rows_take_others_in() {
+    conformance::merging(Schema::new).await;
+}
+
+#[tokio::test]
+async fn its_rows_take_others_in_through_pgbouncer() {
+    conformance::merging(Schema::through_pgbouncer).await;
 }
 
 #[tokio::test]

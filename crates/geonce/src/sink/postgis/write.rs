@@ -8,7 +8,7 @@ use super::guard::{Decided, Entity, Guard, is_known_key};
 use super::layer::Layer;
 use super::plan::{Change, Plan, Room, Stored, next_arrival};
 use super::refusal::{self, Refusal};
-use super::row::{Arrays, Row};
+use super::row::Row;
 use crate::event::{Cause, Class, Outcome};
 use crate::postgres::{Session, Trouble};
 use crate::sink::version::{self, Held, Order};
@@ -116,20 +116,20 @@ pub(super) async fn batch(
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(no_answer)).collect())
 }
 
-struct Writer<'a> {
-    session: &'a Session,
-    settings: &'a Settings,
-    guard: &'a Guard,
-    layer: &'a Layer,
+pub(super) struct Writer<'a> {
+    pub(super) session: &'a Session,
+    pub(super) settings: &'a Settings,
+    pub(super) guard: &'a Guard,
+    pub(super) layer: &'a Layer,
     prepared: &'a Prepared<'a>,
 }
 
 impl<'a> Writer<'a> {
-    fn event(&self, index: usize) -> &'a Outgoing {
+    pub(super) fn event(&self, index: usize) -> &'a Outgoing {
         self.prepared.events[index].0
     }
 
-    fn row(&self, index: usize) -> Option<&'a Row> {
+    pub(super) fn row(&self, index: usize) -> Option<&'a Row> {
         self.prepared.events[index].1.as_ref().ok()
     }
 
@@ -196,8 +196,11 @@ impl<'a> Writer<'a> {
         let mut changes = self.plan(order, arrival, &HashMap::new(), HashMap::new()).changes;
         changes.retain(|change| !existing.contains(&change.entity));
         // Rows are numbered in the order in which events came.
-        let mut numbers = self.numbers(changes.len()).await?.into_iter();
-        Ok(changes.iter().map(|change| (change.entity, self.entity(change, numbers.next()))).collect())
+        let has_row = |change: &&Change| !self.deletes(change);
+        let mut numbers = self.numbers(changes.iter().filter(has_row).count()).await?.into_iter();
+        let fid = |change: &Change| if self.deletes(change) { None } else { numbers.next() };
+        let fids: Vec<Option<i64>> = changes.iter().map(fid).collect();
+        Ok(changes.iter().zip(fids).map(|(change, fid)| (change.entity, self.entity(change, fid))).collect())
     }
 
     /// Numbers for so many rows, where rows have any.
@@ -214,7 +217,12 @@ impl<'a> Writer<'a> {
     fn entity(&self, change: &Change, fid: Option<i64>) -> Entity {
         let outgoing = self.event(change.index);
         let (key, content) = (outgoing.key.key(), outgoing.content);
-        Entity { digest: change.entity, version: change.version.clone(), key, content, fid }
+        let deleted = self.deletes(change);
+        Entity { digest: change.entity, version: change.version.clone(), key, content, fid, deleted }
+    }
+
+    fn deletes(&self, change: &Change) -> bool {
+        self.event(change.index).deletes(self.settings.mode)
     }
 
     /// Writes a part whole; also the entities that the layer holds something of by now. With `hopeful`, it fails where one
@@ -241,75 +249,34 @@ impl<'a> Writer<'a> {
 
     async fn append_all(&self, part: &[usize]) -> Answer<()> {
         let decided: Vec<Decided> = part.iter().map(|&index| self.decided(index, Outcome::Applied)).collect();
-        // Rows are numbered in the order in which events came.
-        let mut new = part.to_vec();
-        new.sort_unstable();
         // The rows are on their way while the server looks at the keys; if those fail, so do the rows.
         let guarded = self.guard.add(self.session, self.layer.id, &decided);
-        let (guarded, inserted) = tokio::join!(guarded, self.insert(&new, None));
+        let (guarded, written) = tokio::join!(guarded, self.append_rows(part.to_vec()));
         guarded?;
-        inserted.map(drop)
+        written
     }
 
     async fn append_new(&self, part: &[usize]) -> Answer<()> {
         let decided: Vec<Decided> = part.iter().map(|&index| self.decided(index, Outcome::Applied)).collect();
         let fresh: HashSet<[u8; 16]> =
             self.guard.decide(self.session, self.layer.id, &decided).await?.into_iter().collect();
-        let mut new: Vec<usize> =
-            part.iter().copied().filter(|&index| fresh.contains(&self.event(index).key.key())).collect();
-        new.sort_unstable();
-        self.insert(&new, None).await.map(drop)
+        self.append_rows(part.iter().copied().filter(|&index| fresh.contains(&self.event(index).key.key())).collect())
+            .await
+    }
+
+    /// Writes events whose keys are new: a row for each, or into the row of another.
+    async fn append_rows(&self, mut part: Vec<usize>) -> Answer<()> {
+        // Rows are numbered in the order in which events came.
+        part.sort_unstable();
+        let (merging, new): (Vec<usize>, Vec<usize>) =
+            part.into_iter().partition(|&index| self.event(index).merge.is_some());
+        self.insert(&new, None).await?;
+        self.merge(&merging).await
     }
 
     fn decided(&self, index: usize, outcome: Outcome) -> Decided {
         let outgoing = self.event(index);
         Decided { key: outgoing.key.key(), event: outgoing.event, outcome }
-    }
-
-    /// Adds rows, with these numbers if any; their numbers by key, where numbers are given or asked for.
-    async fn insert(&self, part: &[usize], fids: Option<Vec<Option<i64>>>) -> Answer<HashMap<String, i64>> {
-        let rows: Vec<&Row> = part.iter().filter_map(|&index| self.row(index)).collect();
-        if rows.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let answers = fids.is_some() && self.layer.fid.is_some();
-        let mut arrays = Arrays::new(self.layer, &rows);
-        let text = arrays.insert(answers, fids.unwrap_or_default());
-        if !answers {
-            self.session.execute(&text, &arrays.parameters()).await?;
-            return Ok(HashMap::new());
-        }
-        let mut numbers = HashMap::new();
-        for row in &self.session.query(&text, &arrays.parameters()).await? {
-            // A trigger may have changed the key; then the row is not ours to change.
-            if let Some(key) = super::guard::read::<Option<String>>(row, 1)? {
-                numbers.insert(key, super::guard::read(row, 0)?);
-            }
-        }
-        Ok(numbers)
-    }
-
-    /// Writes rows over what entities had; the keys of those that were there.
-    async fn update(&self, changes: &[&Change]) -> Answer<HashSet<String>> {
-        let has_fid = self.layer.fid.is_some();
-        let mut rows = Vec::with_capacity(changes.len());
-        let (mut fids, mut keys) = (Vec::with_capacity(changes.len()), Vec::with_capacity(changes.len()));
-        for change in changes {
-            if let (Some(row), Some(stored)) = (self.row(change.index), &change.stored)
-                && stored.fid.is_some() == has_fid
-            {
-                rows.push(row);
-                fids.push(stored.fid);
-                keys.push(stored.key_characters.as_str());
-            }
-        }
-        if rows.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let mut arrays = Arrays::new(self.layer, &rows);
-        let text = arrays.update(fids, keys.into_iter().map(Some).collect());
-        let found = self.session.query(&text, &arrays.parameters()).await?;
-        found.iter().map(|row| super::guard::read(row, 0)).collect()
     }
 
     async fn upsert(
@@ -365,7 +332,9 @@ impl<'a> Writer<'a> {
                             let (key, content) = (outgoing.key.key(), outgoing.content);
                             held.insert(*entity, Held { version: Some(version.clone()), key, content, fid });
                             let stored = stored.get(entity).cloned();
-                            changes.insert(*entity, Change { index, entity: *entity, version, stored });
+                            let before = changes.get(entity).is_some_and(|change| change.removes);
+                            let removes = before || outgoing.deletes(self.settings.mode);
+                            changes.insert(*entity, Change { index, entity: *entity, version, stored, removes });
                             Ok(Outcome::Applied)
                         }
                     };
@@ -404,9 +373,11 @@ impl<'a> Writer<'a> {
     /// Writes the rows of entities; what is to be set of those that are not what their room was filled with.
     async fn change(&self, plan: &Plan, room: &Room) -> Answer<Vec<Entity>> {
         let changes: Vec<&Change> = plan.changes.iter().collect();
+        self.remove(&changes).await?;
         let updated = self.update(&changes).await?;
         let is_updated = |index: usize| self.row(index).is_some_and(|row| updated.contains(&row.key));
-        let new: Vec<&Change> = changes.iter().copied().filter(|change| !is_updated(change.index)).collect();
+        let is_new = |change: &&Change| !is_updated(change.index) && !self.deletes(change);
+        let new: Vec<&Change> = changes.iter().copied().filter(is_new).collect();
         let fids = new.iter().map(|change| room.filled(&change.entity).and_then(|filled| filled.fid)).collect();
         let new: Vec<usize> = new.iter().map(|change| change.index).collect();
         let numbers = self.insert(&new, Some(fids)).await?;

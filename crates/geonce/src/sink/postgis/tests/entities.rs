@@ -1,6 +1,7 @@
 //! What is remembered of entities: that it is their row, whoever numbers it, and that it is written once.
 
 use super::{APPLIED, POINT, Schema, all_applied, feature, is_dead};
+use crate::error::Kind;
 use crate::event::{Class, Outcome};
 use crate::sink::conformance::{Maker, Place as _};
 use crate::sink::{Mode, Options, Outgoing, Written};
@@ -101,6 +102,107 @@ async fn a_number_that_is_taken_costs_no_event() {
     assert!(all_applied(&sink.write(entities(&maker, 0..4, 1)).await.unwrap()));
     assert_eq!(schema.sql(ASTRAY), "0");
     assert_eq!(schema.sql("SELECT count(*) FROM geonce_entity"), "4");
+}
+
+/// An event that says that its entity is gone.
+fn deletion(maker: &Maker, name: usize, version: usize) -> Outgoing {
+    feature(maker, "null", &format!(r#""properties":{{"name":"e{name}","version":{version},"deleted":true}}"#))
+}
+
+#[tokio::test]
+async fn what_was_never_there_is_deleted_in_one_go_and_takes_no_numbers() {
+    let (schema, maker) = (Schema::new(), Maker::new());
+    let sink = schema.sink(&options());
+    let mut batch: Vec<Outgoing> = (0..20).map(|name| deletion(&maker, name, 5)).collect();
+    batch.extend(entities(&maker, 20..40, 1));
+    assert!(all_applied(&sink.write(batch).await.unwrap()));
+    assert_eq!(schema.sql("SELECT max(ctid) FROM geonce_entity"), "(0,40)", "each is written once");
+    assert_eq!(schema.sql("SELECT min(fid), max(fid), count(*) FROM zones"), "1|20|20");
+    assert_eq!(schema.sql("SELECT count(*) FROM geonce_entity WHERE deleted AND fid IS NULL"), "20");
+    assert_eq!(schema.columns(), "name text, version bigint", "no column is made for what is gone");
+}
+
+#[tokio::test]
+async fn only_the_row_of_the_entity_is_taken_away_whatever_numbers_it() {
+    let tables = [
+        "fid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "fid integer PRIMARY KEY DEFAULT (random() * 2000000000)::integer",
+    ];
+    for columns in tables {
+        let schema = Schema::prepared(&format!("CREATE TABLE zones ({columns}, geom geometry(Point, 4326) NOT NULL)"));
+        let (sink, maker) = (schema.sink(&options()), Maker::new());
+        assert!(all_applied(&sink.write(entities(&maker, 0..6, 1)).await.unwrap()));
+        schema.sql(
+            "CREATE TABLE copied AS SELECT * FROM zones WHERE name = 'e0';
+             INSERT INTO zones (geom, geonce_key, name) SELECT geom, geonce_key, 'copy' FROM zones WHERE name = 'e0';
+             UPDATE zones SET geonce_key = 'mine' WHERE name = 'e1'",
+        );
+        let batch = [0, 1, 2].map(|name| deletion(&maker, name, 2)).to_vec();
+        assert!(all_applied(&sink.write(batch).await.unwrap()), "{columns}");
+        let left = schema.sql("SELECT string_agg(name, ' ' ORDER BY name) FROM zones");
+        assert_eq!(left, "copy e1 e3 e4 e5", "what is somebody's is left alone");
+        assert!(all_applied(&sink.write(entities(&maker, 0..3, 3)).await.unwrap()), "{columns}");
+        assert_eq!(schema.sql("SELECT count(*) FROM zones"), "8");
+        // Gone and back in one batch: the row is a new one all the same.
+        schema.sql("ALTER TABLE zones ADD remark text; UPDATE zones SET remark = 'of the old row'");
+        let batch = vec![deletion(&maker, 3, 2), entity(&maker, 3, 3), entity(&maker, 4, 3)];
+        assert!(all_applied(&sink.write(batch).await.unwrap()), "{columns}");
+        let remarks =
+            "SELECT string_agg(name || ' ' || (remark IS NOT NULL), ' ' ORDER BY name) FROM zones WHERE version = 3
+                       AND name > 'e2'";
+        assert_eq!(schema.sql(remarks), "e3 false e4 true");
+    }
+}
+
+#[tokio::test]
+async fn in_a_table_without_numbers_the_row_is_found_by_its_key() {
+    let schema = Schema::prepared("CREATE TABLE zones (name text PRIMARY KEY, geom geometry(Point, 4326))");
+    let (sink, maker) = (schema.sink(&options()), Maker::new());
+    assert!(all_applied(&sink.write(entities(&maker, 0..4, 1)).await.unwrap()));
+    let batch = vec![deletion(&maker, 0, 5), deletion(&maker, 1, 2), entity(&maker, 1, 3)];
+    assert!(all_applied(&sink.write(batch).await.unwrap()));
+    assert_eq!(schema.sql("SELECT string_agg(name || version, ' ' ORDER BY name) FROM zones"), "e13 e21 e31");
+    assert_eq!(sink.write(vec![entity(&maker, 0, 4)]).await.unwrap(), [Written::Done(Outcome::Stale)]);
+    assert!(all_applied(&sink.write(vec![entity(&maker, 0, 6)]).await.unwrap()));
+    assert_eq!(schema.sql("SELECT count(*) FROM zones"), "4");
+}
+
+#[tokio::test]
+async fn a_row_that_may_not_go_makes_its_event_dead_and_no_other() {
+    let schema = Schema::new();
+    let (sink, maker) = (schema.sink(&options()), Maker::new());
+    assert!(all_applied(&sink.write(entities(&maker, 0..4, 1)).await.unwrap()));
+    schema.sql(
+        "CREATE TABLE owner (zone bigint REFERENCES zones); INSERT INTO owner SELECT fid FROM zones WHERE name = 'e2'",
+    );
+    let written = sink.write((0..4).map(|name| deletion(&maker, name, 2)).collect()).await.unwrap();
+    for (place, written) in written.iter().enumerate() {
+        match place {
+            2 => assert!(is_dead(written, Class::Constraint, "constraint"), "{written:?}"),
+            _ => assert_eq!(*written, APPLIED),
+        }
+    }
+    assert_eq!(schema.rows().await.unwrap().len(), 1);
+    assert_eq!(schema.sql("SELECT version FROM geonce_entity WHERE NOT deleted"), "1");
+}
+
+#[tokio::test]
+async fn whoever_may_not_delete_is_told_and_loses_nothing() {
+    let (schema, maker) = (Schema::new(), Maker::new());
+    assert!(all_applied(&schema.sink(&options()).write(entities(&maker, 0..2, 1)).await.unwrap()));
+    let name = &schema.name;
+    schema.sql(&format!(
+        "CREATE ROLE keeper LOGIN; GRANT USAGE ON SCHEMA \"{name}\" TO keeper;
+         GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA \"{name}\" TO keeper; GRANT DELETE ON geonce_entity TO keeper"
+    ));
+    let keeper = Schema { url: schema.url.replace("postgres@", "keeper@"), ..schema };
+    let sink = keeper.sink(&options());
+    let notices = sink.check().await.unwrap();
+    assert!(notices.iter().any(|notice| notice.contains("GRANT DELETE ON")), "{notices:?}");
+    assert_eq!(sink.write(vec![deletion(&maker, 0, 2)]).await.unwrap_err().kind(), Kind::Permission);
+    keeper.sql("GRANT DELETE ON zones TO keeper");
+    assert!(all_applied(&sink.write(vec![deletion(&maker, 0, 2)]).await.unwrap()));
+    assert_eq!(keeper.rows().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
