@@ -116,7 +116,7 @@ def leash(a, b):
     for p in a.coords:
         here = []
         for j, q in enumerate(b.coords):
-            ways = [here[j - 1]] * (j > 0) + ([before[j], *before[max(0, j - 1):j]] if before else [])
+            ways = here[-1:] + ([before[j], *before[max(0, j - 1):j]] if before else [])
             here.append(max(math.dist(p, q), min(ways, default=0.0)))
         before = here
     geos = shapely.frechet_distance(a, b)
