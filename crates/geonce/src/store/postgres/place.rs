@@ -349,10 +349,10 @@ impl Plan {
             (&decisions, Type::TEXT_ARRAY),
         ];
         let remove = async {
-            match gone.is_empty() {
-                true => Ok(0),
-                false => session.execute("DELETE FROM place WHERE event = ANY($1)", &[(&gone, Type::UUID_ARRAY)]).await,
+            if gone.is_empty() {
+                return Ok(0);
             }
+            session.execute("DELETE FROM place WHERE event = ANY($1)", &[(&gone, Type::UUID_ARRAY)]).await
         };
         let insert = "INSERT INTO place (event, scope, cell, until, body, decision) \
                       SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bytea[], $6::text[]) \

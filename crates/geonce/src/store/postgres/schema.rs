@@ -100,8 +100,7 @@ fn leases() -> String {
 fn places() -> String {
     "CREATE TABLE place (
        event uuid PRIMARY KEY, scope uuid, cell bigint, until bigint NOT NULL, body bytea, decision text,
-       CHECK (CASE WHEN decision IS NULL THEN num_nonnulls(scope, cell, body) = 3
-              ELSE num_nulls(scope, cell, body) = 3 END));
+       CHECK ((decision IS NULL) = (cell IS NOT NULL)));
      CREATE INDEX place_near ON place (cell, scope, until) WHERE cell IS NOT NULL;
      CREATE INDEX place_over ON place (until);"
         .to_owned()

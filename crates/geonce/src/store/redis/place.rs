@@ -24,7 +24,9 @@ pub(super) async fn place(shared: &Shared, spots: &[Spot], now: Timestamp) -> At
         let slice = &rest[..together(rest, SLICE_SPOTS, SLICE_BYTES)];
         let fill = |command: &mut Cmd| {
             command.arg(NEIGHBOURS_MAX).arg(NEIGHBOURS_BYTES_MAX).arg(ANSWER_BYTES);
-            slice.iter().for_each(|spot| write(command, spot));
+            for spot in slice {
+                write(command, spot);
+            }
         };
         let answered: Vec<Value> = redis::from_redis_value(shared.caller.ask(&PLACE, now, &fill).await?)?;
         if answered.len() > slice.len() {
