@@ -19,8 +19,8 @@ use self::accept::{Message, Request, WAITING_MAX, Waiting, check_names};
 use self::call::{Caller, Time};
 use self::select::Fate;
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
-    Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Repair,
+    Repaired, Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -244,6 +244,11 @@ impl Store for Redis {
 
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.run("purging events", |shared| async move { select::decide(&shared, &filter, Fate::Purge, now).await })
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        let _ = (repairs, now);
+        Box::pin(async { Err(Error::new(Kind::Internal, "not yet")) })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

@@ -3,6 +3,7 @@
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome, State};
 use crate::redis::{Attempt, Trouble};
+use crate::store::repair::{Origin, read_origin};
 use crate::store::result::shown;
 use crate::store::{Filter, Held, Record, Work};
 use geonce_key::{Fingerprint, Form};
@@ -100,6 +101,11 @@ pub(super) fn read_digest(bytes: &[u8]) -> Attempt<[u8; 32]> {
     bytes.try_into().map_err(|_| damaged("a digest that has not 32 bytes"))
 }
 
+/// Where a repaired event comes from; empty where it is none.
+pub(super) fn read_optional_origin(bytes: &[u8]) -> Attempt<Option<Origin>> {
+    if bytes.is_empty() { Ok(None) } else { read_origin(bytes).map(Some).map_err(damaged) }
+}
+
 /// A record as the server gave it.
 pub(super) struct Row {
     pub(super) record: Record,
@@ -187,6 +193,7 @@ fn read_record(id: EventId, flat: Vec<Vec<u8>>, due: &[String], around: Vec<Valu
         aliases: keys.collect(),
         spatial: read_fingerprints(bytes("spatial"))?,
         content: read_digest(bytes("content"))?,
+        origin: read_optional_origin(bytes("origin"))?,
         state,
         outcome: outcome.filter(|_| state == State::Done),
         result: result.filter(|_| state == State::Done),
