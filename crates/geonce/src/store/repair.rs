@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 /// What the digest of a repair's own key begins with, so that it is no key of anything else.
 const REPAIR_PREFIX: &[u8] = b"geonce repair 1\0";
-/// Bytes of a stored origin: the id, whether a key secret was used, the digest, and a checksum.
-const ORIGIN_BYTES: usize = 16 + 1 + 32 + 8;
+/// Bytes of a stored origin: the id, whether a key secret was used, and the digest.
+const ORIGIN_BYTES: usize = 16 + 1 + 32;
 
 /// The event that a repair began with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,21 +116,15 @@ pub(super) fn write_origin(origin: &Origin) -> Vec<u8> {
     bytes.extend_from_slice(&origin.event.to_bytes());
     bytes.push(u8::from(origin.key.is_secret()));
     bytes.extend_from_slice(origin.key.digest());
-    let sum = Sha256::digest(&bytes);
-    bytes.extend_from_slice(&sum[..8]);
     bytes
 }
 
 /// Reads an origin back.
 pub(super) fn read_origin(bytes: &[u8]) -> Result<Origin, String> {
-    let wrong = || "an origin that cannot be read".to_owned();
-    let bytes: [u8; ORIGIN_BYTES] = bytes.try_into().map_err(|_| wrong())?;
+    let bytes: [u8; ORIGIN_BYTES] = bytes.try_into().map_err(|_| "an origin that cannot be read".to_owned())?;
     let (mut id, mut digest) = ([0; 16], [0; 32]);
     id.copy_from_slice(&bytes[..16]);
-    digest.copy_from_slice(&bytes[17..49]);
-    if Sha256::digest(&bytes[..49])[..8] != bytes[49..] {
-        return Err(wrong());
-    }
+    digest.copy_from_slice(&bytes[17..]);
     Ok(Origin { event: EventId::from_bytes(id), key: Fingerprint::from_digest(digest, bytes[16] != 0) })
 }
 
@@ -142,15 +136,10 @@ mod tests {
     use crate::store::conformance::key;
 
     #[test]
-    fn an_origin_survives_its_stored_form_and_a_flipped_bit_is_noticed() {
+    fn an_origin_survives_its_stored_form() {
         let origin = Origin { event: EventId::from_bytes([7; 16]), key: key("a") };
         let bytes = write_origin(&origin);
         assert_eq!(read_origin(&bytes), Ok(origin));
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(read_origin(&flipped).is_err(), "bit {bit}");
-        }
         assert!(read_origin(&bytes[1..]).is_err());
     }
 

@@ -7,7 +7,7 @@ use super::row::{self, DONE, EventRow, Kept, OPEN};
 use crate::clock::Timestamp;
 use crate::event::{Outcome, State};
 use crate::store::books::Tally;
-use crate::store::repair::{self, Origin, write_origin};
+use crate::store::repair::{self, Origin};
 use crate::store::{Repair, Repaired, Verdict};
 use rusqlite::params;
 
@@ -40,7 +40,7 @@ fn repair_one(group: &mut Group<'_>, repair: &Repair, now: Timestamp) -> Attempt
     let verdict = accept_one(group, &repair.event, now)?;
     let own = repair.event.id;
     if verdict.kept_in(own) == own {
-        let origin = write_origin(&Origin { event: original.id, key: original.digests[0] });
+        let origin = row::summed_origin(own, &Origin { event: original.id, key: original.digests[0] });
         let mut statement = group.connection.prepare_cached("UPDATE event SET origin = ?2 WHERE id = ?1")?;
         statement.execute(params![own.to_bytes(), origin])?;
     }

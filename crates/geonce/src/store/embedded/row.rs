@@ -11,7 +11,7 @@ pub(super) use crate::store::encoding::{
     write_fingerprints,
 };
 use crate::store::encoding::{cause_from, form_from, read_fingerprints};
-use crate::store::repair::{Origin, read_origin};
+use crate::store::repair::{Origin, read_origin, write_origin};
 use geonce_key::{Fingerprint, Form};
 use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
@@ -143,7 +143,7 @@ impl EventRow {
             digests,
             spatial: read_fingerprints(spatial).map_err(damaged)?,
             content,
-            origin: read_optional_origin(optional_blob(row.get_ref(17)?)?)?,
+            origin: read_summed_origin(id, optional_blob(row.get_ref(17)?)?)?,
         })
     }
 
@@ -198,9 +198,24 @@ pub(super) fn optional_blob(value: ValueRef<'_>) -> Attempt<&[u8]> {
     }
 }
 
-/// Where a repaired event comes from; it has a checksum of its own.
-fn read_optional_origin(bytes: &[u8]) -> Attempt<Option<Origin>> {
-    if bytes.is_empty() { Ok(None) } else { read_origin(bytes).map(Some).map_err(damaged) }
+/// Where a repaired event comes from, as its column has it: with a checksum of its own.
+pub(super) fn summed_origin(id: EventId, origin: &Origin) -> Vec<u8> {
+    let mut bytes = write_origin(origin);
+    let sum = payload_sum(id, &bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn read_summed_origin(id: EventId, bytes: &[u8]) -> Attempt<Option<Origin>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    match bytes.split_last_chunk() {
+        Some((origin, sum)) if payload_sum(id, origin) == i64::from_le_bytes(*sum) => {
+            read_origin(origin).map(Some).map_err(damaged)
+        }
+        _ => Err(damaged(format!("the origin of {id} does not match its checksum"))),
+    }
 }
 
 /// The checksum over what never changes of an event.

@@ -13,6 +13,7 @@ mod lease;
 mod line;
 mod plan;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod select;
@@ -329,8 +330,7 @@ impl Store for Postgres {
     }
 
     fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
-        let _ = (repairs, now);
-        Box::pin(async { Err(Error::new(Kind::Internal, "not yet")) })
+        self.run("repairing events", |shared| async move { repair::repair(&shared, &repairs, now).await })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

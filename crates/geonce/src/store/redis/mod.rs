@@ -8,6 +8,7 @@ mod accept;
 mod audit;
 mod call;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod select;
@@ -247,8 +248,10 @@ impl Store for Redis {
     }
 
     fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
-        let _ = (repairs, now);
-        Box::pin(async { Err(Error::new(Kind::Internal, "not yet")) })
+        if let Err(error) = check_names(repairs.iter().map(|repair| &repair.event)) {
+            return Box::pin(async { Err(error) });
+        }
+        self.run("repairing events", |shared| async move { repair::repair(&shared, &repairs, now).await })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

@@ -3,8 +3,8 @@
 use super::Shared;
 use super::call::{EXTEND, Each, LEASE, SETTLE};
 use super::row::{
-    damaged, id_text, millis, read_crs, read_digest, read_fingerprints, read_form, read_id, read_number,
-    read_optional_origin, write_cause,
+    damaged, id_text, millis, read_crs, read_digest, read_fingerprints, read_form, read_id, read_number, read_origin,
+    write_cause,
 };
 use crate::clock::Timestamp;
 use crate::redis::Attempt;
@@ -68,7 +68,7 @@ fn read_leased(value: Value, sink: &Arc<str>) -> Attempt<Leased> {
         source: text(source)?.into(),
         key,
         content: read_digest(&content)?,
-        origin: read_optional_origin(&origin)?,
+        origin: read_origin(&origin)?,
         received: Timestamp::from_millis(read_number(&text(received)?, "a time")?),
         attempts: read_number(&text(attempts)?, "attempts")?,
         lapses: read_number(&text(lapses)?, "lapses")?,
