@@ -67,13 +67,14 @@ impl Sink for Strict {
 
 /// The `n`-th dead letter to be: broken in one of four ways.
 fn letter(n: usize) -> String {
-    let (x, y) = (n as f64 / 10.0 - 50.0, 10.0 + n as f64 / 100.0);
+    let number = f64::from(u16::try_from(n).unwrap());
+    let (x, y) = (number / 10.0 - 50.0, 10.0 + number / 100.0);
     let (kind, ring) = match n % 4 {
         0 => ("crossing", format!("[[{x},{y}],[{0},{1}],[{0},{y}],[{x},{1}],[{x},{y}]]", x + 0.05, y + 0.05)),
         1 => ("unclosed", format!("[[{x},{y}],[{0},{y}],[{0},{1}],[{x},{1}]]", x + 0.05, y + 0.05)),
         2 => {
             // Latitude first, far enough east to be no latitude.
-            let east = 100.0 + n as f64 / 20.0;
+            let east = 100.0 + number / 20.0;
             let (west, south) = (east + 0.02, y + 0.02);
             ("swapped", format!("[[{y},{east}],[{y},{west}],[{south},{west}],[{y},{east}]]"))
         }
