@@ -78,7 +78,6 @@ impl Reading<'_> {
         only_sink: Option<&str>,
     ) -> Result<SourceSettings, Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
-        self.later(&source, name)?;
         let verify = source.verify.take().map(|verify| self.verify(verify, &at("verify"))).transpose()?;
         self.signed_or_said(name, verify.is_some(), source.allow_unsigned)?;
         let arrival = source.version.as_deref() == Some(ARRIVAL);
@@ -89,7 +88,11 @@ impl Reading<'_> {
             Some(IdentifyWord::Spatial) => Identify::Spatial,
             Some(IdentifyWord::Delivery) => Identify::Delivery,
         };
-        let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
+        let invalid = match source.invalid {
+            Some(InvalidWord::Reject) | None => Invalid::Reject,
+            Some(InvalidWord::Dead) => Invalid::Dead,
+            Some(InvalidWord::Repair) => Invalid::Repair,
+        };
         let ordered = source.order == Some(OrderWord::Entity);
         let near = source.near.take().map(|near| self.near(name, near)).transpose()?;
         let fresh_status = source.fresh_status.unwrap_or(if layout.wants_plain_success() { 200 } else { 202 });
@@ -134,13 +137,6 @@ impl Reading<'_> {
             schema,
             previous,
         })
-    }
-
-    /// Refuses what this release cannot do yet.
-    fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
-        let at = |setting: &str| format!("source.{name}.{setting}");
-        let repair = source.invalid == Some(InvalidWord::Repair);
-        self.not_yet(&at("invalid"), repair, "payloads are rejected, or kept with \"dead\"")
     }
 
     fn signed_or_said(&self, name: &str, verified: bool, allow_unsigned: Option<bool>) -> Result<(), Failure> {

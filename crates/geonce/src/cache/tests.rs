@@ -10,7 +10,7 @@ use crate::error::{Error, Kind};
 use crate::store::conformance::{self, Bench, START};
 use crate::store::{
     self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
-    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
+    Repair, Repaired, Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use geonce_services::{Cluster, Postgres, Redis as Server};
 use std::path::Path;
@@ -86,6 +86,7 @@ macro_rules! decorated {
                 place(spots: Vec<Spot>, now: Timestamp) -> Vec<Placed>;
                 replay(filter: Filter, now: Timestamp) -> u64;
                 purge(filter: Filter, now: Timestamp) -> u64;
+                repair(repairs: Vec<Repair>, now: Timestamp) -> Vec<Repaired>;
                 sweep(limit: usize, now: Timestamp) -> Swept;
                 next_due(sink: Arc<str>) -> Option<Timestamp>;
                 close() -> ();

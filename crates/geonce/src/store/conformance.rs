@@ -13,6 +13,7 @@ mod place;
 pub(crate) mod place_race;
 #[cfg(test)]
 pub(crate) mod race;
+mod repair;
 mod results;
 
 use crate::clock::Timestamp;
@@ -90,6 +91,12 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         place::answers_have_limits,
         place::many_that_are_gone_are_no_hindrance,
         place::what_no_store_would_keep_is_refused,
+        repair::a_dead_event_is_superseded_by_its_repair,
+        repair::a_repair_may_turn_out_to_be_known,
+        repair::only_the_dead_are_repaired,
+        repair::repairs_of_a_batch_see_each_other,
+        repair::of_many_repairs_at_once_one_is_carried_out,
+        repair::a_repair_takes_its_place_in_the_line_of_its_entity,
         keeping::dead_events_are_replayed_and_purged,
         keeping::a_redelivery_revives_what_died_of_a_transient_cause,
         keeping::lists_are_filtered_and_paged,

@@ -14,6 +14,7 @@ mod line;
 mod place;
 mod plan;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod select;
@@ -31,7 +32,7 @@ use self::lease::Heads;
 use self::select::{Cursors, Fate};
 use super::{
     Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
-    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
+    Repair, Repaired, Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -336,6 +337,10 @@ impl Store for Postgres {
 
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.run("purging events", |shared| async move { select::decide(&shared, &filter, Fate::Purge, now).await })
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        self.run("repairing events", |shared| async move { repair::repair(&shared, &repairs, now).await })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What makes each version of the schema from the one before.
-pub(super) const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work, leases, places];
+pub(super) const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work, leases, places, origins];
 
 /// Parts of the table of keys.
 const CLAIM_PARTS: usize = 4;
@@ -104,6 +104,11 @@ fn places() -> String {
      CREATE INDEX place_near ON place (cell, scope, until) WHERE cell IS NOT NULL;
      CREATE INDEX place_over ON place (until);"
         .to_owned()
+}
+
+/// Which event a repaired one was made of. Gateways of the release before go on working beside it.
+fn origins() -> String {
+    "ALTER TABLE event ADD COLUMN origin bytea".to_owned()
 }
 
 /// Makes or checks the tables; the store's id, and slots for counters.

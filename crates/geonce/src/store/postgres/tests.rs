@@ -116,6 +116,7 @@ async fn tables_of_the_release_before_are_brought_up_to_date() {
 
 /// Makes tables in which a lease moves `due` to its end.
 const BACK_TO_THE_THIRD: &str = "DROP TABLE geonce.place; UPDATE geonce.work SET due = until WHERE lease IS NOT NULL; \
+    ALTER TABLE geonce.event DROP COLUMN origin; \
     ALTER TABLE geonce.work DROP COLUMN until, DROP COLUMN holder; \
     ALTER TABLE geonce.work RENAME COLUMN lease TO token; \
     CREATE INDEX work_leased ON geonce.work (event) WHERE token IS NOT NULL; \

@@ -9,6 +9,7 @@ mod audit;
 mod call;
 mod place;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod select;
@@ -21,7 +22,7 @@ use self::call::{Caller, Time};
 use self::select::Fate;
 use super::{
     Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
-    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
+    Repair, Repaired, Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -252,6 +253,13 @@ impl Store for Redis {
 
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.run("purging events", |shared| async move { select::decide(&shared, &filter, Fate::Purge, now).await })
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        if let Err(error) = check_names(repairs.iter().map(|repair| &repair.event)) {
+            return Box::pin(async { Err(error) });
+        }
+        self.run("repairing events", |shared| async move { repair::repair(&shared, &repairs, now).await })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

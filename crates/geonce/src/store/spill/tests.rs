@@ -7,7 +7,7 @@ use crate::event::State;
 use crate::store::conformance::{self, APPLIED, Bench, START, at};
 use crate::store::{
     self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Placed, Record,
-    Settled, Settlement, Spot, Status, Store, Swept, Verdict,
+    Repair, Repaired, Settled, Settlement, Spot, Status, Store, Swept, Verdict,
 };
 use std::path::Path;
 use std::pin::Pin;
@@ -40,6 +40,7 @@ impl Store for Switched {
         place(spots: Vec<Spot>, now: Timestamp) -> Vec<Placed>;
         replay(filter: Filter, now: Timestamp) -> u64;
         purge(filter: Filter, now: Timestamp) -> u64;
+        repair(repairs: Vec<Repair>, now: Timestamp) -> Vec<Repaired>;
         list(request: ListRequest) -> Vec<Record>;
         status() -> Status;
         sweep(limit: usize, now: Timestamp) -> Swept;
@@ -234,6 +235,7 @@ fn the_journal_keeps_routes_and_order() {
         source: Arc::clone(&event.source),
         key: event.key,
         content: event.content,
+        origin: None,
         received: START,
         attempts: 0,
         lapses: 0,
