@@ -18,7 +18,7 @@ pub(crate) use once::OnceArguments;
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
     CheckArguments, ConsentArguments, DeadChangeArguments, DeadCommand, DeadExportArguments, DeadListArguments,
-    DoctorArguments, EventsCommand, EventsListArguments, PlaceArguments, ShowArguments, named,
+    DoctorArguments, EventsCommand, EventsListArguments, PlaceArguments, ShowArguments, moment, named,
 };
 
 /// Each geospatial event takes effect once.

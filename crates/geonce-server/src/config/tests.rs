@@ -130,7 +130,7 @@ fn the_whole_file_becomes_settings() {
     assert_eq!(settings.sinks["copy"].options.timeout, Duration::from_secs(3));
     assert_eq!(settings.limits.features_max, 500);
     assert_eq!(settings.tests[0].same.len(), 2);
-    assert_eq!(settings.notices, ["[admin] has no effect: this release has no administration interface"]);
+    assert_eq!(settings.notices, ["[admin] has no effect: the token of the API is in [api]"]);
 }
 
 #[test]
