@@ -3,8 +3,10 @@
 //! Structure only: nesting, member types, counts of numbers. What numbers become is the [`Ordinates`]' affair;
 //! closed rings and bounds are checked on the grid, where all input forms meet.
 
+mod edit;
 mod write;
 
+pub use edit::{replace_geometry, without_crs};
 pub use write::write;
 
 use crate::grid::not_a_number;

@@ -165,6 +165,17 @@ impl Gridder {
     }
 }
 
+impl Shape<f64> {
+    /// The shape on the grid of so many decimals. What is no longitude or latitude is refused.
+    pub fn to_grid(&self, precision: u8, precision_z: u8) -> Result<Shape<i64>> {
+        let policy = Policy { precision, precision_z, ..Policy::default() };
+        policy.check()?;
+        let mut out = Shape::new();
+        Gridder::new(&policy).shape(self, None, &mut out)?;
+        Ok(out)
+    }
+}
+
 impl Ordinates for Gridder {
     type Number = i64;
 

@@ -171,6 +171,7 @@ impl Filled {
             let outgoing = leased.iter().map(|leased| {
                 let feature = reader.read(Input::json(&leased.payload)).unwrap();
                 Outgoing {
+                    origin: None,
                     event: leased.lease.event,
                     key: leased.key,
                     source: Arc::clone(&leased.source),

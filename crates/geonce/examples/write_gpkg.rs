@@ -86,6 +86,7 @@ impl Maker {
         Ok(Outgoing {
             event: self.ids.next(now),
             key,
+            origin: None,
             source: "example".into(),
             received: now,
             version: feature.version.clone(),

@@ -3,6 +3,7 @@
 //! Events come in through [`intake`], are kept by a [`store`], and [`delivery`] brings them to their [`sink`]s.
 //! The engine knows nothing of HTTP servers, command lines or configuration files.
 
+pub mod audit;
 pub mod background;
 pub mod cache;
 pub mod clock;
@@ -14,6 +15,8 @@ pub mod ledger;
 pub mod load;
 mod postgres;
 mod redis;
+pub mod repair;
+pub mod replay;
 pub mod retry;
 pub mod signature;
 pub mod sink;

@@ -166,9 +166,14 @@ impl<'a> Value<'a> {
 
     /// The text of a value, as written.
     pub(crate) fn text(self) -> &'a str {
+        &self.document.text[self.span()]
+    }
+
+    /// Where its text is.
+    pub(crate) fn span(self) -> std::ops::Range<usize> {
         let node = self.node();
         let start = node.start as usize - usize::from(node.tag == Tag::String);
-        &self.document.text[start..self.text_end()]
+        start..self.text_end()
     }
 
     fn text_end(self) -> usize {

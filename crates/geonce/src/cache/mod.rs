@@ -28,8 +28,8 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{EventId, Outcome};
 use crate::redis::{Address, Connections, Finder, Listen, is_prefix};
 use crate::store::{
-    Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement,
-    Status, Store, Swept, Verdict,
+    Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Repair, Repaired,
+    Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -316,6 +316,10 @@ impl Store for Cached {
 
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.shared.store.purge(filter, now)
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        self.shared.store.repair(repairs, now)
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

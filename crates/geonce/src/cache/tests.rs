@@ -9,8 +9,8 @@ use crate::clock::{Clock, ManualClock, SystemClock, Timestamp};
 use crate::error::{Error, Kind};
 use crate::store::conformance::{self, Bench, START};
 use crate::store::{
-    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    Settled, Settlement, Status, Store, Swept, Verdict,
+    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Repair,
+    Repaired, Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use geonce_services::{Cluster, Postgres, Redis as Server};
 use std::path::Path;
@@ -85,6 +85,7 @@ macro_rules! decorated {
                 extend(leases: Vec<Lease>, until: Timestamp) -> Vec<Settled>;
                 replay(filter: Filter, now: Timestamp) -> u64;
                 purge(filter: Filter, now: Timestamp) -> u64;
+                repair(repairs: Vec<Repair>, now: Timestamp) -> Vec<Repaired>;
                 sweep(limit: usize, now: Timestamp) -> Swept;
                 next_due(sink: Arc<str>) -> Option<Timestamp>;
                 close() -> ();

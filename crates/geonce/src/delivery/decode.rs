@@ -38,6 +38,7 @@ impl<'a> Decoder<'a> {
         Ok(Outgoing {
             event: leased.lease.event,
             key: leased.key,
+            origin: leased.origin.map(|origin| origin.key),
             source: Arc::clone(&leased.source),
             received: leased.received,
             version: feature.version.clone(),

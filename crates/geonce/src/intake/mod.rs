@@ -31,7 +31,7 @@ use std::time::Duration;
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// How far ahead of our clock a version may be: one wrong clock would otherwise freeze an entity.
-const VERSION_AHEAD_MAX: Duration = Duration::from_hours(24);
+pub(crate) const VERSION_AHEAD_MAX: Duration = Duration::from_hours(24);
 
 /// Which events a sender's own id identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

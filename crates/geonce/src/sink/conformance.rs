@@ -51,6 +51,7 @@ impl Maker {
         Outgoing {
             event: self.ids.next(RECEIVED),
             key: Keyer::new(&policy).unwrap().key(input).unwrap().fingerprint,
+            origin: None,
             source: "fleet".into(),
             received: RECEIVED,
             version: feature.version.clone(),
@@ -112,6 +113,7 @@ pub async fn append<P: Place>(make: impl Fn() -> P) {
     proofs_are_told_and_listed(&make(), Mode::Append).await;
     writers_beside_each_other_write_once(&make(), Mode::Append).await;
     nothing_and_much_are_batches_too(&make(), Mode::Append).await;
+    of_several_repairs_of_an_event_one_is_written(&make()).await;
 }
 
 /// Everything a sink of entities promises.
@@ -182,6 +184,27 @@ async fn a_bad_event_does_not_harm_its_neighbours<P: Place>(place: &P, mode: Mod
     let good = [&batch[..4], &batch[5..]].concat();
     assert_rows(place, &good).await;
     assert_eq!(sink.proofs(vec![batch[4].key]).await.unwrap(), Some(vec![false]), "dead is not decided");
+}
+
+async fn of_several_repairs_of_an_event_one_is_written<P: Place>(place: &P) {
+    let maker = Maker::new();
+    let originals: Vec<Outgoing> = (0..4).map(|n| maker.point(n)).collect();
+    let repair = |n: usize, of: usize| Outgoing { origin: Some(originals[of].key), ..maker.point(100 + n) };
+    let sink = place.open(Mode::Append).await.unwrap();
+    // Two repairs of one original, beside each other and beside others, as after a lost ledger; then a third, later.
+    let batch = [repair(0, 0), maker.point(50), repair(1, 0), repair(2, 1), maker.point(51)];
+    assert!(write(&sink, &batch).await.iter().all(|written| *written == APPLIED));
+    assert!(write(&sink, &batch).await.iter().all(|written| *written == APPLIED));
+    drop(sink);
+    let sink = place.open(Mode::Append).await.unwrap();
+    assert_eq!(write(&sink, &[repair(3, 1)]).await, [APPLIED]);
+    // The original itself comes too late; and one that was written before it was repaired needs no second row.
+    assert_eq!(write(&sink, &originals[..3]).await, [APPLIED, APPLIED, APPLIED]);
+    assert_eq!(write(&sink, &[repair(4, 2), repair(5, 3)]).await, [APPLIED, APPLIED]);
+    let rows = [&batch[..2], &batch[3..], &originals[2..3], &[repair(5, 3)]].concat();
+    assert_rows(place, &rows).await;
+    let keys = originals.iter().chain(&batch).map(|event| event.key).collect();
+    assert_eq!(sink.proofs(keys).await.unwrap(), Some(vec![true; originals.len() + batch.len()]));
 }
 
 async fn proofs_are_told_and_listed<P: Place>(place: &P, mode: Mode) {

@@ -127,6 +127,9 @@ pub struct Outgoing {
     pub event: EventId,
     /// The key it is known by: the proof of once.
     pub key: Fingerprint,
+    /// The key of the event that it is a repair of. Where the sink has proof of that, or of another repair of it, there is
+    /// nothing to add.
+    pub origin: Option<Fingerprint>,
     /// The source it came in through.
     pub source: Arc<str>,
     /// When it was accepted.

@@ -10,6 +10,7 @@ mod intake;
 mod keeping;
 #[cfg(test)]
 pub(crate) mod race;
+mod repair;
 mod results;
 
 use crate::clock::Timestamp;
@@ -74,6 +75,12 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         held::the_dead_let_the_next_one_go_and_come_back_in_their_place,
         held::without_versions_events_of_an_entity_go_in_order_of_acceptance,
         held::what_waits_for_a_sink_comes_into_its_line_after_that,
+        repair::a_dead_event_is_superseded_by_its_repair,
+        repair::a_repair_may_turn_out_to_be_known,
+        repair::only_the_dead_are_repaired,
+        repair::repairs_of_a_batch_see_each_other,
+        repair::of_many_repairs_at_once_one_is_carried_out,
+        repair::a_repair_takes_its_place_in_the_line_of_its_entity,
         keeping::dead_events_are_replayed_and_purged,
         keeping::a_redelivery_revives_what_died_of_a_transient_cause,
         keeping::lists_are_filtered_and_paged,

@@ -11,6 +11,7 @@ mod held;
 mod holder;
 mod postgres;
 mod redis;
+mod repair;
 mod result;
 pub mod spill;
 mod verdict;
@@ -21,6 +22,7 @@ pub use self::holder::{HOLDER_BYTES_MAX, own_name};
 pub use self::postgres::Joint;
 #[cfg(test)]
 pub(crate) use self::postgres::{open_given, tests::answer_alike};
+pub use self::repair::{Origin, Repair, Repaired, own_key, successor};
 pub use self::result::{RESULT_BYTES_MAX, ResultText};
 
 use crate::clock::Timestamp;
@@ -231,6 +233,8 @@ pub struct Leased {
     pub key: Fingerprint,
     /// Digest of the whole content.
     pub content: [u8; 32],
+    /// The event that it is a repair of.
+    pub origin: Option<Origin>,
     /// When it was accepted.
     pub received: Timestamp,
     /// Answers of the sink so far that count as attempts.
@@ -345,6 +349,8 @@ pub struct Record {
     pub spatial: Vec<Fingerprint>,
     /// Digest of the whole content.
     pub content: [u8; 32],
+    /// The event that it is a repair of.
+    pub origin: Option<Origin>,
     /// Where it is.
     pub state: State,
     /// What became of it, once done.
@@ -551,6 +557,11 @@ pub trait Store: Send + Sync {
 
     /// Removes dead events for good; how many. Their keys are free again.
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64>;
+
+    /// Puts new events in the place of dead ones. One answer for each, in order: the original is done, outcome `repaired`,
+    /// with a result that names the new event, and the new one is accepted as by [`Store::accept`]; both or neither. Of
+    /// several repairs of one original the first counts.
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>>;
 
     /// A page of events, latest first.
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>>;

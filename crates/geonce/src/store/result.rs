@@ -36,6 +36,11 @@ impl ResultText {
         Err(Error::new(Kind::Invalid, "keeping a result").because(wrong).hint("keep it elsewhere and point to it"))
     }
 
+    /// A result of ours, which has nothing in it that could be wrong.
+    pub(super) fn short(text: &str) -> ResultText {
+        ResultText { text: text.into(), rows: false }
+    }
+
     /// The event is one row of a sink, at this place, under its own key.
     pub fn row(sink: &str, place: &str) -> ResultText {
         let text = serde_json::json!({ "sink": sink, "table": place, "rows": 1 }).to_string();

@@ -6,7 +6,7 @@
 
 use super::{
     Access, Admission, Answer, Counted, Filter, Joint, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options,
-    Order, Record, Route, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
+    Order, Record, Repair, Repaired, Route, Settled, Settlement, Spilled, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Clock, Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
@@ -521,6 +521,10 @@ impl Store for Spill {
 
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         Box::pin(async move { self.shared.required()?.purge(filter, now).await })
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        Box::pin(async move { self.shared.required()?.repair(repairs, now).await })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

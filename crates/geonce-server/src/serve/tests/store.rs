@@ -4,8 +4,8 @@ use geonce::clock::Timestamp;
 use geonce::error::{Error, Kind, Result};
 use geonce::event::{EventId, State};
 use geonce::store::{
-    Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Settled, Settlement, Status,
-    Store, Swept, Verdict,
+    Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Record, Repair, Repaired, Settled,
+    Settlement, Status, Store, Swept, Verdict,
 };
 use std::collections::HashMap;
 use std::future::ready;
@@ -125,6 +125,10 @@ impl Store for TestStore {
     }
 
     fn purge(&self, _: Filter, _: Timestamp) -> Answer<'_, u64> {
+        Self::unused()
+    }
+
+    fn repair(&self, _: Vec<Repair>, _: Timestamp) -> Answer<'_, Vec<Repaired>> {
         Self::unused()
     }
 

@@ -186,6 +186,7 @@ impl<'a> Writer<'a> {
         if let Some(cause) = cause {
             // It may have been written under other settings; the proof says so.
             let known = self.guard.outcome(outgoing.key.key())?;
+            let known = if known.is_none() { self.known_origin(outgoing)? } else { known };
             return Ok(known.map_or(Written::Dead(cause), Written::Done));
         }
         match self.settings.mode {
@@ -195,10 +196,19 @@ impl<'a> Writer<'a> {
     }
 
     fn append(&mut self, outgoing: &Outgoing) -> rusqlite::Result<Written> {
-        if self.guard.decide(outgoing.key.key(), outgoing.event, Outcome::Applied)? {
+        // What it is a repair of, or another repair of that, may be here.
+        let known = self.known_origin(outgoing)?.is_some();
+        if self.guard.decide(outgoing.key.key(), outgoing.event, Outcome::Applied)? && !known {
             self.insert_row(outgoing)?;
         }
+        if let (Some(origin), false) = (&outgoing.origin, known) {
+            self.guard.decide(origin.key(), outgoing.event, Outcome::Applied)?;
+        }
         Ok(Written::Done(Outcome::Applied))
+    }
+
+    fn known_origin(&mut self, outgoing: &Outgoing) -> rusqlite::Result<Option<Outcome>> {
+        outgoing.origin.as_ref().map_or(Ok(None), |origin| self.guard.outcome(origin.key()))
     }
 
     fn upsert(&mut self, outgoing: &Outgoing, arrival: bool) -> rusqlite::Result<Written> {

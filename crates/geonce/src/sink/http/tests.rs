@@ -129,6 +129,7 @@ fn outgoing(form: Form, payload: &str, crs: Option<u32>) -> Outgoing {
     Outgoing {
         event: Ids::new().next(NOW),
         key: Keyer::new(&policy).unwrap().key(input).unwrap().fingerprint,
+        origin: None,
         source: "drones".into(),
         received: NOW,
         version: None,

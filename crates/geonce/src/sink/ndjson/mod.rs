@@ -99,15 +99,28 @@ impl Ndjson {
         let path = self.path.clone();
         let open = self.ready()?;
         let mut keys = open.index.begin()?;
-        let mut answers = Vec::with_capacity(batch.len());
+        let (mut answers, mut learned) = (Vec::with_capacity(batch.len()), false);
         for outgoing in batch {
             let start = buffer.len();
             let line = line::write(outgoing, approximate, &mut buffer);
-            let known = keys.contains(outgoing.key.key())?;
+            let origin = outgoing.origin.as_ref().map(Fingerprint::key);
+            let own_known = keys.contains(outgoing.key.key())?;
+            // What it is a repair of, or another repair of that, may have its line.
+            let known = own_known || origin.map_or(Ok(false), |origin| keys.contains(origin))?;
+            let mut learn = |key| {
+                learned = true;
+                keys.add(key, outgoing.event)
+            };
             answers.push(match line {
-                _ if known => Written::Done(Outcome::Applied),
+                _ if known => {
+                    if !own_known {
+                        learn(outgoing.key.key())?;
+                    }
+                    Written::Done(Outcome::Applied)
+                }
                 Ok(()) => {
-                    keys.add(outgoing.key.key(), outgoing.event)?;
+                    learn(outgoing.key.key())?;
+                    origin.map_or(Ok(()), learn)?;
                     Written::Done(Outcome::Applied)
                 }
                 Err(ref cause) => Written::Dead(cause.clone()),
@@ -116,15 +129,15 @@ impl Ndjson {
                 buffer.truncate(start);
             }
         }
-        if buffer.is_empty() {
-            drop(keys);
-        } else {
+        if learned {
             let end = open.end;
             if let Err(error) = append_durably(&mut open.file, end, &buffer) {
                 return Err(failure(&path, "writing to", error));
             }
             open.end += buffer.len() as u64;
             keys.commit(open.end, open.identity)?;
+        } else {
+            drop(keys);
         }
         self.buffer = buffer;
         Ok(answers)

@@ -142,14 +142,23 @@ impl<'a> Writer<'a> {
             .collect();
         if self.settings.mode == Mode::Append {
             // By key from the first part to the last, so that gateways with the same keys never wait in a circle.
-            order.sort_unstable_by_key(|&index| self.event(index).key.key());
+            // Repairs follow in the order in which they came: the first of an original counts.
+            order.sort_unstable_by_key(|&index| match self.event(index) {
+                Outgoing { origin: None, key, .. } => (false, u128::from_be_bytes(key.key())),
+                _ => (true, index as u128),
+            });
         }
         let mut parts: Vec<Vec<usize>> = Vec::new();
         let mut bytes = 0;
         for index in order {
             let more = self.row(index).map_or(0, Row::bytes);
+            // A repair is looked at by itself: what it is a repair of may be here.
+            let alone = |index: usize| self.event(index).origin.is_some();
+            let fits = |part: &[usize]| !alone(index) && !part.iter().any(|&other| alone(other));
             match parts.last_mut() {
-                Some(part) if part.len() < PART_ROWS_MAX && bytes + more <= PART_BYTES_MAX => part.push(index),
+                Some(part) if part.len() < PART_ROWS_MAX && bytes + more <= PART_BYTES_MAX && fits(part) => {
+                    part.push(index);
+                }
                 _ => {
                     parts.push(vec![index]);
                     bytes = 0;
@@ -227,7 +236,11 @@ impl<'a> Writer<'a> {
     ) -> Answer<(Vec<(usize, Written)>, Vec<[u8; 32]>)> {
         match self.settings.mode {
             Mode::Append => {
-                if hopeful {
+                if let [index] = part[..]
+                    && let Some(origin) = &self.event(index).origin
+                {
+                    self.append_repair(index, origin.key()).await?;
+                } else if hopeful {
                     self.append_all(part).await?;
                 } else {
                     self.append_new(part).await?;
@@ -259,6 +272,15 @@ impl<'a> Writer<'a> {
             part.iter().copied().filter(|&index| fresh.contains(&self.event(index).key.key())).collect();
         new.sort_unstable();
         self.insert(&new, None).await.map(drop)
+    }
+
+    /// Adds a row unless there is proof of it, or of what it is a repair of; afterwards there is of both.
+    async fn append_repair(&self, index: usize, origin: [u8; 16]) -> Answer<()> {
+        let own = self.decided(index, Outcome::Applied);
+        let mut both = [own, Decided { key: origin, ..own }];
+        both.sort_unstable_by_key(|decided| decided.key);
+        let fresh = self.guard.decide(self.session, self.layer.id, &both).await?;
+        if fresh.len() == both.len() { self.insert(&[index], None).await.map(drop) } else { Ok(()) }
     }
 
     fn decided(&self, index: usize, outcome: Outcome) -> Decided {

@@ -19,7 +19,7 @@ pub(super) fn accept(group: &mut Group<'_>, batch: &[NewEvent], now: Timestamp) 
     batch.iter().map(|event| accept_one(group, event, now)).collect()
 }
 
-fn accept_one(group: &mut Group<'_>, event: &NewEvent, now: Timestamp) -> Attempt<Verdict> {
+pub(super) fn accept_one(group: &mut Group<'_>, event: &NewEvent, now: Timestamp) -> Attempt<Verdict> {
     let source = group.source(&event.source)?;
     for fingerprint in std::iter::once(&event.key).chain(&event.aliases) {
         let Some(holder) = holder(group, event, fingerprint)? else {

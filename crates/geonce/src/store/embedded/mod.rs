@@ -11,6 +11,7 @@ mod failure;
 mod group;
 mod line;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod select;
@@ -31,8 +32,8 @@ use self::schema::{Place, Purpose, beside};
 use self::select::{Cursors, Fate};
 use self::writer::{Message, Request, Slice, WAITING_MAX, Waiting, Writer};
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, RUNS, Record,
-    Settled, Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, RUNS, Record, Repair,
+    Repaired, Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, Kind, Result};
@@ -262,6 +263,20 @@ impl Store for Embedded {
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.slices("purging events", (1, 0), select::Progress::default(), move |group, progress| {
             select::decide(group, &filter, Fate::Purge, now, progress)
+        })
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        if self.access != Access::Gateway {
+            return Box::pin(async {
+                Err(Error::new(Kind::Invalid, "only a gateway repairs events")
+                    .hint("ask the gateway to do it, or stop it"))
+            });
+        }
+        let bytes = repairs.iter().map(|repair| repair.event.payload.len()).sum();
+        self.write("repairing events", (repairs.len(), bytes), move |group| {
+            group.effects.now = group.effects.now.max(now.millis());
+            repair::repair(group, &repairs, now)
         })
     }
 

@@ -224,6 +224,7 @@ fn record(
         aliases: event.digests[1..].to_vec(),
         spatial: event.spatial,
         content: event.content,
+        origin: event.origin,
         state,
         outcome: event.outcome.filter(|_| event.standing.state == DONE),
         result,

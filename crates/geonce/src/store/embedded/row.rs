@@ -11,6 +11,7 @@ pub(super) use crate::store::encoding::{
     write_fingerprints,
 };
 use crate::store::encoding::{cause_from, form_from, read_fingerprints};
+use crate::store::repair::{Origin, read_origin, write_origin};
 use geonce_key::{Fingerprint, Form};
 use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 /// Columns of an event, in the order in which [`EventRow::read`] takes them.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.body, \
-     e.digests, e.spatial, e.content, e.cause, e.sum, e.mark, e.result";
+     e.digests, e.spatial, e.content, e.cause, e.sum, e.mark, e.result, e.origin";
 
 /// What changes of an event.
 #[derive(Clone, Debug)]
@@ -111,6 +112,7 @@ pub(super) struct EventRow {
     pub(super) spatial: Vec<Fingerprint>,
     pub(super) content: [u8; 32],
     pub(super) cause: Option<Cause>,
+    pub(super) origin: Option<Origin>,
 }
 
 impl EventRow {
@@ -141,6 +143,7 @@ impl EventRow {
             digests,
             spatial: read_fingerprints(spatial).map_err(damaged)?,
             content,
+            origin: read_summed_origin(id, optional_blob(row.get_ref(17)?)?)?,
         })
     }
 
@@ -192,6 +195,26 @@ pub(super) fn optional_blob(value: ValueRef<'_>) -> Attempt<&[u8]> {
         ValueRef::Null => Ok(&[]),
         ValueRef::Blob(bytes) => Ok(bytes),
         _ => Err(damaged("text or a number where bytes belong")),
+    }
+}
+
+/// Where a repaired event comes from, as its column has it: with a checksum of its own.
+pub(super) fn summed_origin(id: EventId, origin: &Origin) -> Vec<u8> {
+    let mut bytes = write_origin(origin);
+    let sum = payload_sum(id, &bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn read_summed_origin(id: EventId, bytes: &[u8]) -> Attempt<Option<Origin>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    match bytes.split_last_chunk() {
+        Some((origin, sum)) if payload_sum(id, origin) == i64::from_le_bytes(*sum) => {
+            read_origin(origin).map(Some).map_err(damaged)
+        }
+        _ => Err(damaged(format!("the origin of {id} does not match its checksum"))),
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The schema that this release writes.
-pub(super) const SCHEMA_VERSION: i64 = 4;
+pub(super) const SCHEMA_VERSION: i64 = 6;
 /// `geo1` in ASCII: marks the file as a store.
 const APPLICATION_ID: i64 = 0x6765_6F31;
 /// How long one process waits for another's transaction.
@@ -51,11 +51,12 @@ INSERT INTO meta VALUES ('token', 0);
 ";
 
 /// What makes each later schema of the one before, in any store. Rows that are there stay as they are.
-const UPGRADES: [&str; 3] = [RESULTS, HELD_WORK, HOLDERS];
+const UPGRADES: [&str; 5] = [RESULTS, HELD_WORK, HOLDERS, PLACES, ORIGINS];
 
 /// Makes the first schema of this one again.
 #[cfg(test)]
 pub(crate) const BACK_TO_THE_FIRST: &str = "
+ALTER TABLE event DROP COLUMN origin;
 DROP INDEX follower; DROP INDEX turn; DROP INDEX line;
 ALTER TABLE work DROP COLUMN after; ALTER TABLE work DROP COLUMN entity; ALTER TABLE work DROP COLUMN rank;
 ALTER TABLE work DROP COLUMN holder;
@@ -84,6 +85,16 @@ CREATE INDEX line ON work(sink, entity, rank, event)
 /// Who holds a lease.
 const HOLDERS: &str = "
 ALTER TABLE work ADD COLUMN holder TEXT;
+";
+
+/// Where events are.
+const PLACES: &str = "
+-- places
+";
+
+/// Which event a repaired one was made of.
+const ORIGINS: &str = "
+ALTER TABLE event ADD COLUMN origin BLOB;
 ";
 
 /// What a connection is for.

@@ -73,6 +73,7 @@ pub(super) fn lease(group: &mut Group<'_>, request: &LeaseRequest, now: Timestam
             source: group.source_name(event.source)?,
             key: event.digests[0],
             content: event.content,
+            origin: event.origin,
             received: event.received,
             attempts: task.attempts,
             lapses,

@@ -165,7 +165,11 @@ async fn decide<'a>(
 }
 
 /// Claims the keys that nobody has, and finds out who has the others.
-async fn look_up(session: &Session, known: &mut Known, mut wanted: BTreeMap<Bytes16, EventId>) -> Attempt<()> {
+pub(super) async fn look_up(
+    session: &Session,
+    known: &mut Known,
+    mut wanted: BTreeMap<Bytes16, EventId>,
+) -> Attempt<()> {
     for _ in 0..LOOKS_MAX {
         if wanted.is_empty() {
             return Ok(());
@@ -212,7 +216,7 @@ async fn look_up(session: &Session, known: &mut Known, mut wanted: BTreeMap<Byte
 }
 
 /// Reads events and holds them until the transaction ends.
-async fn load(session: &Session, known: &mut Known, ids: BTreeSet<EventId>) -> Attempt<()> {
+pub(super) async fn load(session: &Session, known: &mut Known, ids: BTreeSet<EventId>) -> Attempt<()> {
     let ids: Vec<Uuid> = ids.into_iter().filter(|id| !known.holders.contains_key(id)).map(Uuid::from).collect();
     if ids.is_empty() {
         return Ok(());
@@ -240,7 +244,7 @@ async fn load(session: &Session, known: &mut Known, ids: BTreeSet<EventId>) -> A
 }
 
 /// Gives claims to those who turned out to need them, and back those that nobody does.
-async fn correct_claims(session: &Session, known: &Known, plan: &Plan<'_>) -> Attempt<()> {
+pub(super) async fn correct_claims(session: &Session, known: &Known, plan: &Plan<'_>) -> Attempt<()> {
     let (mut unused, mut others, mut owners) = (Vec::new(), Vec::new(), Vec::new());
     for (&key, &event) in &known.taken {
         match plan.owners.get(&key).map(|&place| plan.fresh[place].event.id) {
@@ -264,10 +268,10 @@ async fn correct_claims(session: &Session, known: &Known, plan: &Plan<'_>) -> At
 }
 
 /// Work that has its turn.
-type Turns = HashSet<(Uuid, String)>;
+pub(super) type Turns = HashSet<(Uuid, String)>;
 
 /// Makes dead events ready again, and lets these and new ones into the lines of their entities; which has its turn.
-async fn enter(
+pub(super) async fn enter(
     shared: &Shared,
     session: &Session,
     plan: &Plan<'_>,
@@ -313,7 +317,7 @@ fn lines_of(fresh: &Fresh<'_>) -> impl Iterator<Item = Entering> {
     })
 }
 
-async fn count_repeats(session: &Session, repeats: &BTreeMap<EventId, i64>) -> Attempt<()> {
+pub(super) async fn count_repeats(session: &Session, repeats: &BTreeMap<EventId, i64>) -> Attempt<()> {
     if repeats.is_empty() {
         return Ok(());
     }
@@ -340,7 +344,7 @@ async fn count_unasked(session: &Session, repeated: &BTreeMap<EventId, u64>) -> 
 
 /// The rows of new events, column by column.
 #[derive(Default)]
-struct Rows<'p> {
+pub(super) struct Rows<'p> {
     ids: Vec<Uuid>,
     sources: Vec<&'p str>,
     states: Vec<i16>,
@@ -368,7 +372,7 @@ struct Rows<'p> {
 }
 
 impl<'p> Rows<'p> {
-    fn of(plan: &'p Plan<'_>, keep_payload: bool, turns: &Turns) -> Rows<'p> {
+    pub(super) fn of(plan: &'p Plan<'_>, keep_payload: bool, turns: &Turns) -> Rows<'p> {
         let mut rows = Rows::default();
         for fresh in &plan.fresh {
             let (event, state, now) = (fresh.event, fresh.state(), fresh.received.millis());
@@ -416,7 +420,7 @@ impl<'p> Rows<'p> {
         rows
     }
 
-    async fn insert_events(&self, session: &Session) -> Attempt<()> {
+    pub(super) async fn insert_events(&self, session: &Session) -> Attempt<()> {
         if self.ids.is_empty() {
             return Ok(());
         }
@@ -444,7 +448,7 @@ impl<'p> Rows<'p> {
         session.execute(text, &parameters).await.map(drop)
     }
 
-    async fn insert_bodies(&self, session: &Session) -> Attempt<()> {
+    pub(super) async fn insert_bodies(&self, session: &Session) -> Attempt<()> {
         if self.body_ids.is_empty() {
             return Ok(());
         }
@@ -453,7 +457,7 @@ impl<'p> Rows<'p> {
         session.execute(text, &both).await.map(drop)
     }
 
-    async fn insert_work(&self, session: &Session) -> Attempt<()> {
+    pub(super) async fn insert_work(&self, session: &Session) -> Attempt<()> {
         if self.work_ids.is_empty() {
             return Ok(());
         }

@@ -294,6 +294,7 @@ impl Loaded {
                 source: event.source,
                 key: event.digests[0],
                 content: event.content,
+                origin: event.origin,
                 received: event.received,
                 attempts: work.attempts,
                 lapses: work.lapses,

@@ -13,6 +13,7 @@ mod lease;
 mod line;
 mod plan;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod select;
@@ -28,8 +29,8 @@ use self::lanes::{Lanes, Waiting};
 use self::lease::Heads;
 use self::select::{Cursors, Fate};
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
-    Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Repair,
+    Repaired, Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -326,6 +327,10 @@ impl Store for Postgres {
 
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.run("purging events", |shared| async move { select::decide(&shared, &filter, Fate::Purge, now).await })
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        self.run("repairing events", |shared| async move { repair::repair(&shared, &repairs, now).await })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

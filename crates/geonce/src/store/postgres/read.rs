@@ -93,6 +93,7 @@ fn record(event: EventRow, work: Vec<Work>, payload: Option<Bytes>) -> Record {
         aliases: event.digests[1..].to_vec(),
         spatial: event.spatial,
         content: event.content,
+        origin: event.origin,
         state,
         outcome: event.outcome.filter(|_| event.state == DONE),
         result: event.result.filter(|_| event.state == DONE),

@@ -6,6 +6,7 @@ use crate::error::{Error, Kind};
 use crate::event::{Cause, EventId, Outcome};
 use crate::postgres::Trouble;
 use crate::store::encoding::{Bytes16, cause_from, form_from, outcome_from, read_fingerprints};
+use crate::store::repair::{Origin, read_origin};
 use crate::store::result::shown;
 use bytes::{BufMut, BytesMut};
 use geonce_key::{Fingerprint, Form};
@@ -72,7 +73,7 @@ pub(super) fn get<T: FromSqlOwned>(row: &Row, column: usize) -> Attempt<T> {
 
 /// The columns of an event, in the order in which [`EventRow::read`] takes them.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.source, e.state, e.outcome, e.received, e.settled, e.duplicates, e.form, e.crs, e.digests, e.spatial, \
-     e.content, e.cause, e.result";
+     e.content, e.cause, e.result, e.origin";
 
 /// The row of an event.
 pub(super) struct EventRow {
@@ -90,6 +91,7 @@ pub(super) struct EventRow {
     pub(super) content: [u8; 32],
     pub(super) cause: Option<Cause>,
     pub(super) result: Option<Arc<str>>,
+    pub(super) origin: Option<Origin>,
 }
 
 impl EventRow {
@@ -102,7 +104,7 @@ impl EventRow {
             return Err(damaged(format!("the record of {id} has no key")));
         }
         let spatial: Option<Vec<u8>> = get(row, 10)?;
-        let result: Option<String> = get(row, 13)?;
+        let (result, origin): (Option<String>, Option<Vec<u8>>) = (get(row, 13)?, get(row, 14)?);
         Ok(EventRow {
             id,
             source: get::<String>(row, 1)?.into(),
@@ -118,6 +120,7 @@ impl EventRow {
             spatial: read_fingerprints(&spatial.unwrap_or_default()).map_err(damaged)?,
             content: get::<Vec<u8>>(row, 11)?.try_into().map_err(|_| damaged(format!("the digest of {id}")))?,
             cause: read_cause(get(row, 12)?)?,
+            origin: origin.as_deref().map(read_origin).transpose().map_err(damaged)?,
         })
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// What makes each version of the schema from the one before.
-const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work, leases];
+const MIGRATIONS: &[fn() -> String] = &[first_tables, results, held_work, leases, places, origins];
 
 /// Parts of the table of keys.
 const CLAIM_PARTS: usize = 4;
@@ -93,6 +93,16 @@ fn leases() -> String {
      ALTER TABLE event SET (fillfactor = 40);
      UPDATE work SET until = due WHERE lease IS NOT NULL;"
         .to_owned()
+}
+
+/// Where events are.
+fn places() -> String {
+    "-- places".to_owned()
+}
+
+/// Which event a repaired one was made of. Gateways of the release before go on working beside it.
+fn origins() -> String {
+    "ALTER TABLE event ADD COLUMN origin bytea".to_owned()
 }
 
 /// Makes or checks the tables; the store's id, and slots for counters.

@@ -2,10 +2,10 @@
 
 use super::Shared;
 use super::call::{ACCEPT, Each};
-use super::row::{damaged, form_word, id_text, millis, read_id, read_outcome, write_cause, write_fingerprints};
+use super::row::{ID, damaged, form_word, id_text, millis, read_id, read_outcome, write_cause, write_fingerprints};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
-use crate::event::State;
+use crate::event::{EventId, State};
 use crate::redis::{Attempt, Trouble};
 use crate::store::books::Uncounted;
 use crate::store::{Admission, Counted, NewEvent, Route, Verdict, held};
@@ -21,13 +21,11 @@ const CONFLICT_PREFIX: &[u8] = b"geonce conflict 1\0";
 /// Requests that may wait.
 pub(super) const WAITING_MAX: usize = 4_096;
 /// A script takes no further event once it has so many: it blocks the server for about ten milliseconds,
-const SCRIPT_EVENTS_MAX: usize = 256;
+pub(super) const SCRIPT_EVENTS_MAX: usize = 256;
 /// or so many bytes.
-const SCRIPT_BYTES_MAX: usize = 4 << 20;
+pub(super) const SCRIPT_BYTES_MAX: usize = 4 << 20;
 /// Groups under way at a time: while one is made durable, the next is on its way.
 const GROUPS_MAX: usize = 2;
-/// Characters of an id.
-const ID: usize = 26;
 
 /// What the writer is sent.
 pub(super) enum Message {
@@ -147,21 +145,9 @@ async fn send(
     }
     let prepared: Vec<Prepared> = events.iter().map(|(event, _)| Prepared::new(event)).collect();
     let fill = |command: &mut Cmd| {
-        command.arg(u8::from(shared.options.keep_payload));
-        command.arg(uncounted.refused.len());
-        for ((source, code), count) in &uncounted.refused {
-            command.arg(&**source).arg(code).arg(*count);
-        }
-        command.arg(uncounted.duplicates.len());
-        for (source, count) in &uncounted.duplicates {
-            command.arg(&**source).arg(*count);
-        }
-        command.arg(uncounted.repeated.len());
-        for (&event, count) in &uncounted.repeated {
-            command.arg(id_text(event)).arg(*count);
-        }
+        begin(command, shared.options.keep_payload, &uncounted);
         for ((event, now), prepared) in events.iter().zip(&prepared) {
-            prepared.write(command, event, *now);
+            prepared.write(command, event, *now, None);
         }
     };
     let ran = shared.caller.run_each(&ACCEPT, now, &fill).await;
@@ -181,8 +167,25 @@ async fn send(
     Ok(events.iter().zip(answers).map(|((event, _), answer)| read_verdict(event, answer)).collect())
 }
 
+/// What comes before the events: counts.
+pub(super) fn begin(command: &mut Cmd, keep_payload: bool, uncounted: &Uncounted) {
+    command.arg(u8::from(keep_payload));
+    command.arg(uncounted.refused.len());
+    for ((source, code), count) in &uncounted.refused {
+        command.arg(&**source).arg(code).arg(*count);
+    }
+    command.arg(uncounted.duplicates.len());
+    for (source, count) in &uncounted.duplicates {
+        command.arg(&**source).arg(*count);
+    }
+    command.arg(uncounted.repeated.len());
+    for (&event, count) in &uncounted.repeated {
+        command.arg(id_text(event)).arg(*count);
+    }
+}
+
 /// What is made of an event before it is sent.
-struct Prepared {
+pub(super) struct Prepared {
     id: String,
     keys: Vec<u8>,
     spatial: Vec<u8>,
@@ -193,7 +196,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(event: &NewEvent) -> Prepared {
+    pub(super) fn new(event: &NewEvent) -> Prepared {
         let (cause, routes) = match &event.admission {
             Admission::Deliver(routes) => (String::new(), routes),
             Admission::Dead(cause, routes) => (write_cause(cause), routes),
@@ -212,7 +215,8 @@ impl Prepared {
         }
     }
 
-    fn write(&self, command: &mut Cmd, event: &NewEvent, now: Timestamp) {
+    /// The arguments of an event; the last says which one it is a repair of.
+    pub(super) fn write(&self, command: &mut Cmd, event: &NewEvent, now: Timestamp, original: Option<EventId>) {
         command.arg(&self.id).arg(millis(now)).arg(&*event.source).arg(&self.keys).arg(&self.spatial);
         command.arg(&event.content[..]).arg(&self.clash).arg(form_word(event.form));
         match event.crs {
@@ -224,6 +228,7 @@ impl Prepared {
             Some(order) => command.arg(&order.entity.key()[..]).arg(&order.version[..]),
             None => command.arg("").arg(""),
         };
+        command.arg(original.map(id_text).unwrap_or_default());
     }
 }
 
@@ -237,7 +242,7 @@ fn clash_key(event: &NewEvent) -> Fingerprint {
 }
 
 /// Whether names can be part of keys and lists of ours.
-pub(super) fn check_names(events: &[NewEvent]) -> Result<()> {
+pub(super) fn check_names<'e>(events: impl IntoIterator<Item = &'e NewEvent>) -> Result<()> {
     let unfit = |name: &str| name.is_empty() || name.chars().any(char::is_control);
     for event in events {
         let (Admission::Deliver(routes) | Admission::Dead(_, routes)) = &event.admission;
@@ -252,7 +257,7 @@ pub(super) fn check_names(events: &[NewEvent]) -> Result<()> {
     Ok(())
 }
 
-fn read_verdict(event: &NewEvent, answer: Each) -> Attempt<Verdict> {
+pub(super) fn read_verdict(event: &NewEvent, answer: Each) -> Attempt<Verdict> {
     let answer = answer?;
     let unknown = || damaged(format!("the verdict {answer:?} is unknown"));
     let part = |range: Range<usize>| answer.get(range).ok_or_else(unknown);

@@ -8,6 +8,7 @@ mod accept;
 mod audit;
 mod call;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod select;
@@ -19,8 +20,8 @@ use self::accept::{Message, Request, WAITING_MAX, Waiting, check_names};
 use self::call::{Caller, Time};
 use self::select::Fate;
 use super::{
-    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Settled,
-    Settlement, Status, Store, Swept, Verdict,
+    Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Repair,
+    Repaired, Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -244,6 +245,13 @@ impl Store for Redis {
 
     fn purge(&self, filter: Filter, now: Timestamp) -> Answer<'_, u64> {
         self.run("purging events", |shared| async move { select::decide(&shared, &filter, Fate::Purge, now).await })
+    }
+
+    fn repair(&self, repairs: Vec<Repair>, now: Timestamp) -> Answer<'_, Vec<Repaired>> {
+        if let Err(error) = check_names(repairs.iter().map(|repair| &repair.event)) {
+            return Box::pin(async { Err(error) });
+        }
+        self.run("repairing events", |shared| async move { repair::repair(&shared, &repairs, now).await })
     }
 
     fn list(&self, request: ListRequest) -> Answer<'_, Vec<Record>> {

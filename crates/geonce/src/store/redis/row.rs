@@ -4,13 +4,15 @@ use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome, State};
 use crate::redis::{Attempt, Trouble};
 use crate::store::result::shown;
-use crate::store::{Filter, Held, Record, Work};
+use crate::store::{Filter, Held, Origin, Record, Work};
 use geonce_key::{Fingerprint, Form};
 use redis::Value;
 use std::collections::HashMap;
 
 /// Bytes of a stored fingerprint: whether a key secret was used, and the digest.
 const FINGERPRINT_BYTES: usize = 33;
+/// Characters of an id.
+pub(super) const ID: usize = 26;
 /// Times are kept as doubles; later than this, which is beyond the year 100000, is as good as never.
 const TIME_MAX: i64 = 1 << 52;
 
@@ -100,6 +102,18 @@ pub(super) fn read_digest(bytes: &[u8]) -> Attempt<[u8; 32]> {
     bytes.try_into().map_err(|_| damaged("a digest that has not 32 bytes"))
 }
 
+/// Where a repaired event comes from: the id of its original as text, and its key. Empty where it is none.
+pub(super) fn read_origin(bytes: &[u8]) -> Attempt<Option<Origin>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || damaged("an origin that cannot be read");
+    let (id, key) = bytes.split_at_checked(ID).ok_or_else(wrong)?;
+    let id = read_id(str::from_utf8(id).map_err(|_| wrong())?)?;
+    let key = read_fingerprints(key)?.first().copied().ok_or_else(wrong)?;
+    Ok(Some(Origin { event: id, key }))
+}
+
 /// A record as the server gave it.
 pub(super) struct Row {
     pub(super) record: Record,
@@ -187,6 +201,7 @@ fn read_record(id: EventId, flat: Vec<Vec<u8>>, due: &[String], around: Vec<Valu
         aliases: keys.collect(),
         spatial: read_fingerprints(bytes("spatial"))?,
         content: read_digest(bytes("content"))?,
+        origin: read_origin(bytes("origin"))?,
         state,
         outcome: outcome.filter(|_| state == State::Done),
         result: result.filter(|_| state == State::Done),

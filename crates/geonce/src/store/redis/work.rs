@@ -3,7 +3,8 @@
 use super::Shared;
 use super::call::{EXTEND, Each, LEASE, SETTLE};
 use super::row::{
-    damaged, id_text, millis, read_crs, read_digest, read_fingerprints, read_form, read_id, read_number, write_cause,
+    damaged, id_text, millis, read_crs, read_digest, read_fingerprints, read_form, read_id, read_number, read_origin,
+    write_cause,
 };
 use crate::clock::Timestamp;
 use crate::redis::Attempt;
@@ -54,7 +55,7 @@ pub(super) async fn lease(shared: &Shared, request: &LeaseRequest, now: Timestam
 
 fn read_leased(value: Value, sink: &Arc<str>) -> Attempt<Leased> {
     let parts: Vec<Vec<u8>> = redis::from_redis_value(value)?;
-    let [id, token, source, keys, content, received, attempts, lapses, form, crs, payload]: [Vec<u8>; 11] =
+    let [id, token, source, keys, content, received, attempts, lapses, form, crs, payload, origin]: [Vec<u8>; 12] =
         parts.try_into().map_err(|_| damaged("a lease of another form"))?;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| damaged("a lease that is no text"));
     let key = read_fingerprints(&keys)?.first().copied().ok_or_else(|| damaged("an event without a key"))?;
@@ -67,6 +68,7 @@ fn read_leased(value: Value, sink: &Arc<str>) -> Attempt<Leased> {
         source: text(source)?.into(),
         key,
         content: read_digest(&content)?,
+        origin: read_origin(&origin)?,
         received: Timestamp::from_millis(read_number(&text(received)?, "a time")?),
         attempts: read_number(&text(attempts)?, "attempts")?,
         lapses: read_number(&text(lapses)?, "lapses")?,

@@ -6,8 +6,8 @@ use crate::error::{Error, Kind};
 use crate::event::State;
 use crate::store::conformance::{self, APPLIED, Bench, START, at};
 use crate::store::{
-    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    Settled, Settlement, Status, Store, Swept, Verdict,
+    self, Access, Answer, Counted, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record, Repair,
+    Repaired, Settled, Settlement, Status, Store, Swept, Verdict,
 };
 use std::path::Path;
 use std::pin::Pin;
@@ -39,6 +39,7 @@ impl Store for Switched {
         extend(leases: Vec<Lease>, until: Timestamp) -> Vec<Settled>;
         replay(filter: Filter, now: Timestamp) -> u64;
         purge(filter: Filter, now: Timestamp) -> u64;
+        repair(repairs: Vec<Repair>, now: Timestamp) -> Vec<Repaired>;
         list(request: ListRequest) -> Vec<Record>;
         status() -> Status;
         sweep(limit: usize, now: Timestamp) -> Swept;
@@ -233,6 +234,7 @@ fn the_journal_keeps_routes_and_order() {
         source: Arc::clone(&event.source),
         key: event.key,
         content: event.content,
+        origin: None,
         received: START,
         attempts: 0,
         lapses: 0,

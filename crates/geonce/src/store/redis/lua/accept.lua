@@ -1,7 +1,8 @@
 -- Records events, or tells what is known about them.
 -- ARGV: whether payloads of done events are kept; how many kinds of refusals there are; source, code and number of each;
 -- how many sources have duplicates that were recognised elsewhere; source and number of each; how many events they are
--- of; id and number of each; then fourteen arguments for each event. Answers whether work became ready, and a verdict for each event.
+-- of; id and number of each; then fifteen arguments for each event, the last of
+-- which names the dead event that it takes the place of, or is ''. Answers whether work became ready, and a verdict for each event.
 
 local known = begin()
 if known then
@@ -139,6 +140,7 @@ local function record(new, keys, cause)
   end
   if new.crs ~= '' then field('crs', new.crs) end
   if new.spatial ~= '' then field('spatial', new.spatial) end
+  if new.origin then field('origin', new.origin) end
   if cause then field('cause', cause) end
   if state ~= 'open' then field('settled', int(new.now)) end
   if state == 'done' then field('outcome', 'applied') end
@@ -245,6 +247,76 @@ local function accept(new)
   return 'a'
 end
 
+-- Whether a new event would be taken for its original.
+local function shares_key(new, original)
+  for i = 1, #original.keys, FINGERPRINT do
+    local key = string.sub(original.keys, i + 1, i + 16)
+    for _, keys in ipairs({ new.keys, new.clash }) do
+      for j = 1, #keys, FINGERPRINT do
+        if string.sub(keys, j + 1, j + 16) == key then
+          return true
+        end
+      end
+    end
+  end
+  return false
+end
+
+local VERDICTS = { a = 'accepted', d = 'duplicate', c = 'conflict' }
+
+-- Makes a dead event done. What was left to do for it is the new event's, or was done by the one that it repeats.
+local function supersede(original, cause, new, verdict)
+  local kind = string.sub(verdict, 1, 1)
+  local heir = kind == 'a' and new.id or string.sub(verdict, 2, 1 + ID)
+  local result = '={"code":' .. cjson.encode(cause.code) .. ',"repaired":"evt_' .. heir .. '","verdict":"' .. VERDICTS[kind] .. '"}'
+  local record, gone = P .. ':event:' .. original.id, { 'cause' }
+  for sink in pairs(original.work) do
+    gone[#gone + 1] = 'work:' .. sink
+    gone[#gone + 1] = 'after:' .. sink
+    gone[#gone + 1] = 'holder:' .. sink
+  end
+  if not keep_payload then
+    gone[#gone + 1] = 'body'
+    redis.call('DEL', P .. ':body:' .. original.id)
+  end
+  redis.call('HSET', record, 'state', 'done', 'outcome', 'repaired', 'settled', int(new.now), 'result', result)
+  redis.call('HDEL', record, unpack(gone))
+  later('ZREM', ':dead', original.id)
+  later('ZREM', ':died', original.id)
+  later('ZADD', ':done', int(new.now), original.id)
+  count(original.source, 'dead', -1)
+  count(original.source, 'dead:' .. cause.code, -1)
+  count(original.source, 'repaired', 1)
+  count(original.source, 'done', 1)
+end
+
+-- Puts an event in the place of a dead one.
+local function repair(new)
+  -- The original may have died, or come back, in this very script.
+  local wrong = write_indexes()
+  if wrong then
+    damaged(string.sub(wrong, 2))
+  end
+  local original = find(new.original)
+  if not original then
+    return 'u'
+  end
+  if original.state == 'done' then
+    return 'r' .. (original.outcome or '') .. ' ' .. (original.result or '')
+  end
+  if original.state == 'open' then
+    return 'n' .. (is_leased(original) and 'leased' or 'ready')
+  end
+  if shares_key(new, original) then
+    return 's'
+  end
+  local cause = read_cause(original.cause)
+  new.origin = original.id .. string.sub(original.keys, 1, FINGERPRINT)
+  local verdict = accept(new)
+  supersede(original, cause, new, verdict)
+  return 'y' .. verdict
+end
+
 local events, wanted = {}, {}
 while place <= #ARGV do
   local new = {
@@ -263,6 +335,7 @@ while place <= #ARGV do
     after = {},
     entity = ARGV[place + 12],
     version = ARGV[place + 13],
+    original = ARGV[place + 14],
   }
   for route in string.gmatch(ARGV[place + 11], '[^\n]+') do
     local sink, after = string.match(route, '^([^\t]+)\t?(.*)$')
@@ -275,7 +348,7 @@ while place <= #ARGV do
     wanted[#wanted + 1] = P .. ':key:' .. string.sub(new.keys, i + 1, i + 16)
   end
   events[#events + 1] = new
-  place = place + 14
+  place = place + 15
 end
 for first = 1, #wanted, 1000 do
   local last = math.min(first + 999, #wanted)
@@ -285,7 +358,7 @@ for first = 1, #wanted, 1000 do
 end
 local verdicts = {}
 for _, new in ipairs(events) do
-  verdicts[#verdicts + 1] = attempt(accept, new)
+  verdicts[#verdicts + 1] = attempt(new.original == '' and accept or repair, new)
 end
 table.insert(verdicts, 1, finish() or tostring(changed))
 return answer(verdicts)

@@ -1,6 +1,6 @@
 -- Hands out work that is due, oldest first.
 -- ARGV: sink, events, bytes, milliseconds, how many events may be leased together that have lapsed once, whether payloads
--- of done events are kept, the one event that is wanted or '', who asks. Answers events that could not be handed out, then ten values for each lease.
+-- of done events are kept, the one event that is wanted or '', who asks. Answers events that could not be handed out, then twelve values for each lease.
 
 local known = begin('makes room')
 local sink, limit, bytes_max, duration = ARGV[FIRST], tonumber(ARGV[FIRST + 1]), tonumber(ARGV[FIRST + 2]), tonumber(ARGV[FIRST + 3])
@@ -9,7 +9,7 @@ local queue = P .. ':due:' .. sink
 local function handed(event, work, payload)
   return {
     event.id, work.token, event.source, event.keys, event.content, event.received, int(work.attempts), int(work.lapses),
-    event.form, event.crs or '', payload,
+    event.form, event.crs or '', payload, event.origin or '',
   }
 end
 

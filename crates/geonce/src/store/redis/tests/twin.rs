@@ -103,8 +103,8 @@ impl Twins {
             holder: "test".into(),
         };
         let shown = |leased: &Leased| {
-            let Leased { lease, source, key, content, received, attempts, lapses, form, crs, payload } = leased;
-            let text = (lease.event, &lease.sink, source, key, content, received, attempts, lapses, form, crs);
+            let Leased { lease, source, key, content, origin, received, attempts, lapses, form, crs, payload } = leased;
+            let text = (lease.event, &lease.sink, source, key, content, origin, received, attempts, lapses, form, crs);
             format!("{text:?} {payload:?}")
         };
         let first = self.embedded.store.lease(request.clone(), now).await.unwrap();
