@@ -4,12 +4,10 @@ use super::events::{listed, page};
 use super::query::Query;
 use super::{Call, json};
 use crate::serve::{Answer, Gateway, Problem};
+use geonce::audit::SOURCE;
 use geonce::store::{Filter, Record};
 use hyper::StatusCode;
 use serde_json::{Value, json};
-
-/// The source under which the trail is kept.
-const SOURCE: &str = "@audit";
 
 /// A page of the trail, the latest first.
 pub(super) async fn list(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {

@@ -10,7 +10,6 @@ use geonce::store::Filter;
 use geonce_key::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// Events that a filter may name.
 const EVENTS_MAX: usize = 1_000;
@@ -68,8 +67,7 @@ fn is_false(said: &bool) -> bool {
 }
 
 impl Selection {
-    /// The dead events that are meant and were received before `now`: what dies later of what came later is not. Of
-    /// several filters, one after the other.
+    /// Filters, of which one must hold.
     pub(super) fn filters(&self, now: Timestamp) -> Result<Vec<Filter>, Problem> {
         let said = !self.events.is_empty()
             || [&self.source, &self.code, &self.since, &self.until].iter().any(|condition| condition.is_some());
@@ -90,13 +88,11 @@ impl Selection {
             let wrong = || problem::body_invalid(TIME).at(format!("/filter/{name}"));
             text.as_deref().map(|text| moment(text, now).ok_or_else(wrong)).transpose()
         };
-        // A moment later, so that what was received in this millisecond counts.
-        let until = time("until", &self.until)?.unwrap_or(Timestamp::MAX).min(now.plus(Duration::from_millis(1)));
         let base = Filter {
             source: text("source", &self.source)?,
             code: text("code", &self.code)?,
             since: time("since", &self.since)?,
-            until: Some(until),
+            until: time("until", &self.until)?,
             state: Some(State::Dead),
             ..Filter::default()
         };

@@ -10,6 +10,7 @@ mod events;
 mod explain;
 mod filter;
 mod happened;
+mod job;
 mod jobs;
 mod policy;
 pub(crate) mod problem;
@@ -86,6 +87,14 @@ impl Api {
     }
 }
 
+impl Api {
+    /// Ends what is under way: the gateway is about to stop. Followers are let go, jobs end where they are.
+    pub(crate) async fn end(&self) {
+        self.stream.end();
+        self.jobs.end_all().await;
+    }
+}
+
 /// A request whose sender may ask, and whose route is known.
 pub(crate) struct Call {
     pub(crate) found: Found,
@@ -113,7 +122,7 @@ pub(crate) async fn handle(gateway: Arc<Gateway>, call: Call) -> Result<Answer, 
         Action::PlanPurge => purges::plan(gateway, &call).await,
         Action::Jobs(kind) => jobs::list(gateway, kind, &call),
         Action::Job(kind) => jobs::show(gateway, kind, &call),
-        Action::Run(kind) => jobs::run(gateway, kind, &call),
+        Action::Run(kind) => jobs::run(gateway, kind, &call).await,
         Action::Cancel(kind) => jobs::cancel(gateway, kind, &call),
         Action::Stream | Action::Openapi => Err(Problem::internal()),
     }

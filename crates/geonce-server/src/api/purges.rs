@@ -1,21 +1,17 @@
-//! Dead events that are removed for good: one, or as a job by a filter.
+//! Dead events that are removed for good: one at once, or as a job by a filter.
 
 use super::filter::Selection;
-use super::jobs::{Kind, Plan, planned};
+use super::job::{Kind, Task};
+use super::jobs::{Plan, planned, trail, who};
 use super::query::Query;
 use super::{Call, events, explain, problem};
 use crate::serve::{Answer, Gateway, Problem};
 use geonce::event::State;
-use geonce::store::{Filter, ListRequest};
+use geonce::replay::{self, Selected};
+use geonce::store::Filter;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-
-/// Events that are counted at once.
-const PAGE_EVENTS: usize = 1_000;
 
 /// Removes one dead event.
 pub(super) async fn one(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {
@@ -24,13 +20,18 @@ pub(super) async fn one(gateway: &Gateway, call: &Call) -> Result<Answer, Proble
     if found.state != State::Dead {
         return Err(problem::not_dead(found.state));
     }
+    let failed = |error: geonce::Error| problem::store(&error);
+    let asked = json!({ "filter": { "events": [found.id.to_string()] } });
+    let entry = trail(gateway).begin(&who(call), Kind::Purge.as_str(), json!({ "asked": asked })).await.map_err(failed)?;
     let filter = Filter { id: Some(found.id), state: Some(State::Dead), ..Filter::default() };
-    let now = gateway.clock.now();
-    let purged = gateway.store.purge(filter, now).await.map_err(|error| problem::store(&error))?;
-    if purged == 0 {
+    let purged = gateway.store.purge(filter, gateway.clock.now()).await;
+    let count = purged.as_ref().copied().unwrap_or(0);
+    let noted = entry.end(&json!({ "planned": 1, "purged": count, "failed": purged.is_err() })).await;
+    if purged.map_err(failed)? == 0 {
         // Replayed, or purged by somebody else, in between.
         return Err(problem::event_unknown());
     }
+    noted.map_err(failed)?;
     let mut answer = Answer::default();
     *answer.status_mut() = StatusCode::NO_CONTENT;
     Ok(answer)
@@ -45,61 +46,20 @@ struct Asked {
 /// Plans to remove dead events.
 pub(super) async fn plan(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {
     let Asked { filter } = explain::read(call)?;
+    let (selected, shown) = select(gateway, &filter).await?;
+    let task = Task { selected, rate: None, choices: None };
+    planned(gateway, Plan { kind: Kind::Purge, asked: json!({ "filter": filter }), shown, task })
+}
+
+/// The dead events that are meant, and how a plan shows them.
+pub(super) async fn select(gateway: &Gateway, filter: &Selection) -> Result<(Selected, Value), Problem> {
     let filters = filter.filters(gateway.clock.now())?;
-    let groups = count(gateway, &filters).await?;
-    let events = groups.values().sum();
-    let work = move |gateway: Arc<Gateway>, progress: Arc<super::jobs::Progress>| {
-        Box::pin(async move {
-            for filter in filters {
-                if progress.stop.load(Relaxed) {
-                    break;
-                }
-                let purged = gateway.store.purge(filter, gateway.clock.now()).await?;
-                progress.done.fetch_add(purged, Relaxed);
-            }
-            let purged = progress.done.load(Relaxed);
-            let cancelled = progress.stop.load(Relaxed);
-            Ok(json!({ "purged": purged, "cancelled": cancelled }))
-        }) as std::pin::Pin<Box<dyn Future<Output = geonce::Result<Value>> + Send>>
-    };
-    planned(
-        gateway,
-        Plan {
-            kind: Kind::Purge,
-            asked: json!({ "filter": filter }),
-            shown: json!({ "groups": shown(&groups) }),
-            events,
-            work: Box::new(work),
-        },
-    )
-}
-
-/// Dead events by source and code.
-pub(super) type Groups = BTreeMap<(String, String), u64>;
-
-/// How many dead events are meant.
-pub(super) async fn count(gateway: &Gateway, filters: &[Filter]) -> Result<Groups, Problem> {
-    let mut groups = Groups::new();
-    for filter in filters {
-        let mut before = None;
-        loop {
-            let request = ListRequest { filter: filter.clone(), before, limit: PAGE_EVENTS, payloads: false };
-            let page = gateway.store.list(request).await.map_err(|error| problem::store(&error))?;
-            before = page.last().map(|record| record.id);
-            let full = page.len() == PAGE_EVENTS;
-            for record in page {
-                let code = record.cause.map_or_else(String::new, |cause| cause.code);
-                *groups.entry((record.source.to_string(), code)).or_default() += 1;
-            }
-            if !full {
-                break;
-            }
-        }
-    }
-    Ok(groups)
-}
-
-pub(super) fn shown(groups: &Groups) -> Vec<Value> {
-    let group = |((source, code), events): (&(String, String), &u64)| json!({ "source": source, "code": code, "events": events });
-    groups.iter().map(group).collect()
+    let selected = replay::select(&*gateway.store, &filters).await.map_err(|error| problem::store(&error))?;
+    let groups: Vec<Value> = selected
+        .groups
+        .iter()
+        .map(|((source, code), group)| json!({ "source": source, "code": code, "events": group.events }))
+        .collect();
+    let shown = json!({ "groups": groups, "more": selected.more });
+    Ok((selected, shown))
 }

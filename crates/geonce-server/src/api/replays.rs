@@ -1,14 +1,16 @@
 //! Dead events that are made ready again, as a job.
 
 use super::filter::Selection;
-use super::jobs::{Kind, Plan, Progress, planned};
-use super::purges::{count, shown};
-use super::{Call, explain};
+use super::job::{Kind, Task};
+use super::jobs::{Plan, planned};
+use super::purges::select;
+use super::{Call, explain, problem};
 use crate::serve::{Answer, Gateway, Problem};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use serde_json::json;
+
+/// The highest rate, in events a second.
+const RATE_MAX: f64 = 1e6;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,19 +22,19 @@ struct Asked {
 /// Plans to make dead events ready again.
 pub(super) async fn plan(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {
     let Asked { filter, rate } = explain::read(call)?;
-    let filters = filter.filters(gateway.clock.now())?;
-    let groups = count(gateway, &filters).await?;
-    let events = groups.values().sum();
-    let work = move |gateway: Arc<Gateway>, progress: Arc<Progress>| {
-        Box::pin(async move {
-            for filter in filters {
-                let replayed = gateway.store.replay(filter, gateway.clock.now()).await?;
-                progress.done.fetch_add(replayed, Relaxed);
-            }
-            Ok(json!({ "replayed": progress.done.load(Relaxed) }))
-        }) as std::pin::Pin<Box<dyn Future<Output = geonce::Result<Value>> + Send>>
-    };
+    let rate = checked(rate)?;
+    let (selected, shown) = select(gateway, &filter).await?;
     let asked = json!({ "filter": filter, "rate": rate });
-    let shown = json!({ "groups": shown(&groups) });
-    planned(gateway, Plan { kind: Kind::Replay, asked, shown, events, work: Box::new(work) })
+    planned(gateway, Plan { kind: Kind::Replay, asked, shown, task: Task { selected, rate, choices: None } })
+}
+
+/// A rate that a job can keep.
+pub(super) fn checked(rate: Option<f64>) -> Result<Option<f64>, Problem> {
+    match rate {
+        Some(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
+            let detail = format!("a rate is more than 0 and at most {RATE_MAX} events a second");
+            Err(problem::body_invalid(detail).at("/rate"))
+        }
+        rate => Ok(rate),
+    }
 }

@@ -1,6 +1,6 @@
 //! The table of routes. `docs/openapi.json` has the same, which a test compares.
 
-use super::jobs::Kind;
+use super::job::Kind;
 use super::problem;
 use crate::serve::Problem;
 use hyper::Method;

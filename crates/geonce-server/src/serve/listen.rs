@@ -68,8 +68,8 @@ pub(crate) async fn run(
     }
     drop((senders, api));
     gateway.status.drain();
-    gateway.api.stream.end();
-    let finished = tokio::time::timeout(gateway.limits.shutdown, connections.stop()).await;
+    let ending = tokio::time::timeout(gateway.limits.shutdown, connections.stop());
+    let (finished, ()) = tokio::join!(ending, gateway.api.end());
     let cut_off = if finished.is_ok() { 0 } else { connections.abort() };
     sweeper.abort();
     if cut_off > 0 {

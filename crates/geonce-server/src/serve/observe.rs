@@ -91,7 +91,7 @@ pub(super) fn front() -> Answer {
     let text = concat!(
         "geonce ",
         env!("CARGO_PKG_VERSION"),
-        "\neach geospatial event takes effect once\n\nPOST events to /in/{source}\nGET /healthz /readyz /metrics\n"
+        "\neach geospatial event takes effect once\n\nPOST events to /in/{source}\nGET /healthz /readyz /metrics /api/v1/openapi.json\n"
     );
     answer::respond(StatusCode::OK, TEXT, text)
 }

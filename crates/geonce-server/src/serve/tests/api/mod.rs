@@ -180,7 +180,7 @@ fn conforms(method: &str, path: &str, reply: &Reply) {
     let status = reply.status.to_string();
     let mut answer = &operation["responses"][&status];
     if let Some(shared) = answer["$ref"].as_str() {
-        answer = &DOCUMENT[..].pointer(&shared[1..]).unwrap();
+        answer = DOCUMENT.pointer(&shared[1..]).unwrap();
     }
     assert!(answer.is_object(), "{method} {path}: {status} is not described: {reply:?}");
     for (name, _) in answer["headers"].as_object().into_iter().flatten() {
