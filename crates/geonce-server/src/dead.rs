@@ -1,11 +1,14 @@
-//! `geonce dead`: what could not go on, why, and what a person does about it.
+//! `geonce dead`: what could not go on, why, and what a person does about it. `change` replays and purges, `repair` mends,
+//! `job` is what they share: consent, the audit trail, progress, Ctrl-C.
 
-use crate::arguments::{
-    ConsentArguments, DeadChangeArguments, DeadCommand, DeadExportArguments, DeadListArguments, named,
-};
+mod change;
+mod job;
+mod repair;
+
+use crate::arguments::{DeadArguments, DeadCommand, DeadExportArguments, DeadListArguments};
 use crate::events::{row, show_named};
 use crate::failure::{Failure, Outcome};
-use crate::show::{self, Page, Style, count, escaped};
+use crate::show::{self, Page, count, escaped};
 use crate::tool::Tool;
 use crate::{hints, record};
 use geonce::clock::Timestamp;
@@ -13,19 +16,22 @@ use geonce::event::{Cause, State};
 use geonce::store::Filter;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 
 /// Runs the command.
-pub(crate) fn run(command: &DeadCommand) -> Outcome {
-    match command {
-        DeadCommand::List(arguments) => list(arguments),
-        DeadCommand::Show(arguments) => {
+pub(crate) fn run(arguments: &DeadArguments) -> Result<ExitCode, Failure> {
+    let answer = match &arguments.command {
+        None => list(&arguments.list),
+        Some(DeadCommand::List(arguments)) => list(arguments),
+        Some(DeadCommand::Show(arguments)) => {
             show_named(arguments, Some(State::Dead), |record| record.cause.as_ref().map(hints::for_cause))
         }
-        DeadCommand::Replay(arguments) => change(arguments, Change::Replay),
-        DeadCommand::Purge(arguments) => change(arguments, Change::Purge),
-        DeadCommand::Export(arguments) => export(arguments),
-    }
+        Some(DeadCommand::Repair(arguments)) => return repair::run(arguments),
+        Some(DeadCommand::Replay(arguments)) => return change::run(arguments, change::Change::Replay),
+        Some(DeadCommand::Purge(arguments)) => return change::run(arguments, change::Change::Purge),
+        Some(DeadCommand::Export(arguments)) => export(arguments),
+    };
+    answer.map(|yes| if yes { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Dead events of one source and code.
@@ -142,83 +148,4 @@ fn export(arguments: &DeadExportArguments) -> Outcome {
     eprintln!("{} dead events", count(exported));
     tool.close()?;
     Ok(true)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Replay,
-    Purge,
-}
-
-impl Change {
-    fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Change::Replay => ("replay", "replayed"),
-            Change::Purge => ("purge", "purged"),
-        }
-    }
-}
-
-fn change(arguments: &DeadChangeArguments, change: Change) -> Outcome {
-    let (word, done_word) = change.words();
-    if arguments.events.is_empty() && arguments.filter.is_empty() && !arguments.all {
-        return Err(Failure::new("usage", format!("say which dead events to {word}"))
-            .hint("events by id, --code, --source, --since, --until, or --all"));
-    }
-    let base = Filter { state: Some(State::Dead), ..arguments.filter.filter(show::now())? };
-    let mut filters = Vec::new();
-    for name in &arguments.events {
-        let Filter { id, key, .. } = named(name)?;
-        filters.push(Filter { id, key, ..base.clone() });
-    }
-    if filters.is_empty() {
-        filters.push(base);
-    }
-    let tool = Tool::open(&arguments.place)?;
-    let groups = groups(&tool, &filters)?;
-    let total: u64 = groups.values().map(|group| group.events).sum();
-    let mut page = Page::new();
-    if total == 0 {
-        page.print(&format!("no dead events to {word}"))?;
-        return Ok(arguments.events.is_empty());
-    }
-    print_groups(&groups, show::now(), &mut page)?;
-    let what = format!("{word} {} dead event{}", count(total), if total == 1 { "" } else { "s" });
-    if !agreed(&what, change, &arguments.consent, &page)? {
-        tool.close()?;
-        return Ok(arguments.consent.dry_run);
-    }
-    let mut changed = 0;
-    for filter in filters {
-        changed += match change {
-            Change::Replay => tool.wait(tool.store.replay(filter, show::now()))?,
-            Change::Purge => tool.wait(tool.store.purge(filter, show::now()))?,
-        };
-    }
-    page.print(&format!("{done_word} {}", count(changed)))?;
-    tool.close()?;
-    Ok(true)
-}
-
-/// Whether a person agrees. Nobody to ask is no agreement.
-fn agreed(what: &str, change: Change, consent: &ConsentArguments, page: &Page) -> Result<bool, Failure> {
-    if consent.dry_run {
-        eprintln!("would {what}");
-        return Ok(false);
-    }
-    if change == Change::Purge {
-        eprintln!("{}", page.paint(Style::Yellow, "a purged event is gone, and its key is free again"));
-    }
-    if consent.yes {
-        return Ok(true);
-    }
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::new("consent", format!("nobody is here to be asked whether to {what}"))
-            .hint("--yes does it without asking, --dry-run only says what would be done"));
-    }
-    eprint!("{what}? [y/N] ");
-    io::stderr().flush().map_err(|error| Failure::io("standard error", &error))?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(|error| Failure::io("standard input", &error))?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

@@ -19,8 +19,18 @@ pub(crate) fn for_cause(cause: &Cause) -> String {
         }
         (Class::Permission, _) => "give the sink's user its rights, then replay".to_owned(),
         (Class::Internal, _) => "a fault of geonce: keep this event and report it".to_owned(),
+        _ if is_mendable(code) => {
+            let what = meaning(code).map_or_else(|| code.replace('_', " "), str::to_owned);
+            format!("{what}; geonce dead repair --code {code} --dry-run")
+        }
         _ => meaning(code).map_or_else(|| format!("{}: see geonce dead show", cause.class), str::to_owned),
     }
+}
+
+/// Whether a repair is known for what died of this.
+fn is_mendable(code: &str) -> bool {
+    let of_geometry = geonce_key::validity::ProblemCode::ALL.iter().any(|problem| problem.as_str() == code);
+    of_geometry || matches!(code, "geojson_ring_unclosed" | "geojson_bounds" | "geojson_elevation")
 }
 
 /// What the published list says about a code.
@@ -48,6 +58,8 @@ mod tests {
     fn transient_causes_are_replayed() {
         let hint = for_cause(&Cause::new(Class::Unavailable, "sink_timeout", ""));
         assert!(hint.ends_with("geonce dead replay --code sink_timeout"), "{hint}");
+        let hint = for_cause(&Cause::new(Class::Geometry, "self_intersection", ""));
+        assert!(hint.ends_with("geonce dead repair --code self_intersection --dry-run"), "{hint}");
         assert_eq!(
             for_cause(&Cause::new(Class::Geometry, "geojson_empty", "")),
             "A geometry, part or path holds nothing"

@@ -1,7 +1,7 @@
 //! The `geonce` command: reads arguments, runs a command, turns its outcome into an exit code.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 yes, 1 the answer is no,
-//! 2 usage or environment. `once` passes on the code of its command, and has 125 for its own failures.
+//! 2 usage or environment, 130 ended by Ctrl-C. `once` passes on the code of its command, and has 125 for its own failures.
 
 mod api;
 mod arguments;
@@ -49,7 +49,10 @@ fn main() -> ExitCode {
         Command::Once(arguments) => return once::run(arguments),
         Command::Guard => return once::guard(),
         Command::Events(command) => events::run(command),
-        Command::Dead(command) => dead::run(command),
+        Command::Dead(arguments) => match dead::run(arguments) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Completions { shell } => completions(*shell),
         Command::Demo(arguments) => demo::run(arguments),

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::payload;
 use crate::show::{self, Page, Style, escaped};
 use geonce::clock::Timestamp;
-use geonce::event::{Cause, Outcome, State};
+use geonce::event::{Cause, EventId, Outcome, State};
 use geonce::store::{Held, Record};
 use geonce_key::{Encoding, Fingerprint};
 use serde_json::{Value, json};
@@ -26,6 +26,11 @@ fn cause_json(cause: &Cause) -> Value {
 /// A result as it was meant: as JSON, or else as text.
 fn result_json(result: &str) -> Value {
     serde_json::from_str(result).unwrap_or_else(|_| result.into())
+}
+
+/// The event that a repaired one became.
+fn became(record: &Record) -> Option<EventId> {
+    record.result.as_deref().filter(|_| record.outcome == Some(Outcome::Repaired)).and_then(geonce::store::successor)
 }
 
 /// What held work waits for.
@@ -64,6 +69,8 @@ pub(crate) fn line(record: &Record) -> String {
         "state": record.state.as_str(),
         "outcome": record.outcome.map(Outcome::as_str),
         "result": record.result.as_deref().map(result_json),
+        "origin": record.origin.map(|origin| json!({"event": origin.event.to_string(), "key": key(&origin.key)})),
+        "repaired": became(record).map(|event| event.to_string()),
         "cause": record.cause.as_ref().map(cause_json),
         "received": record.received.to_string(),
         "settled": record.settled.map(|at| at.to_string()),
@@ -114,6 +121,12 @@ pub(crate) fn print(page: &mut Page, record: &Record, hint: Option<&str>) -> Res
     pair(page, "received", &moment(record.received, now))?;
     if let Some(settled) = record.settled {
         pair(page, "settled", &moment(settled, now))?;
+    }
+    if let Some(origin) = &record.origin {
+        pair(page, "origin", &format!("a repair of {}, key {}", origin.event, key(&origin.key)))?;
+    }
+    if let Some(event) = became(record) {
+        pair(page, "repaired", &format!("became {event}"))?;
     }
     if let Some(result) = &record.result {
         pair(page, "result", &escaped(result))?;

@@ -26,6 +26,17 @@ impl Tool {
 
     /// Opens the store at `place`. A store that is not there is not made: that is the gateway's to do.
     pub(crate) fn at(place: Place) -> Result<Tool, Failure> {
+        Tool::at_as(place, Access::Tool)
+    }
+
+    /// Opens the store that flags and configuration name, to change more than a tool may.
+    pub(crate) fn open_as(place: &PlaceArguments, access: impl FnOnce(&Place) -> Access) -> Result<Tool, Failure> {
+        let place = config::place(&place.overrides())?;
+        let access = access(&place);
+        Tool::at_as(place, access)
+    }
+
+    fn at_as(place: Place, access: Access) -> Result<Tool, Failure> {
         if let Some(file) = missing_file(&place.store.url, &place.data) {
             return Err(Failure::new("store_missing", format!("there is no store at {}", file.display()))
                 .hint("--data names the gateway's folder, --store or --config its store; geonce serve makes one"));
@@ -33,7 +44,7 @@ impl Tool {
         let runtime = runtime()?;
         let opened = {
             let _inside = runtime.enter();
-            store::open(&place.store.url, &place.store.options, Access::Tool, &place.data)?
+            store::open(&place.store.url, &place.store.options, access, &place.data)?
         };
         Ok(Tool { store: opened, place, runtime })
     }
@@ -41,6 +52,11 @@ impl Tool {
     /// Waits for an answer.
     pub(crate) fn wait<T>(&self, answer: impl Future<Output = geonce::Result<T>>) -> Result<T, Failure> {
         Ok(self.runtime.block_on(answer)?)
+    }
+
+    /// Runs something to its end.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
     }
 
     /// Opens a sink of this place's folder.

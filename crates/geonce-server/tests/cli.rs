@@ -319,6 +319,7 @@ fn every_shell_is_completed_and_every_command_has_help() {
         "events show",
         "dead list",
         "dead show",
+        "dead repair",
         "dead replay",
         "dead purge",
         "dead export",
@@ -417,6 +418,66 @@ fn dead_events_are_listed_shown_exported_replayed_and_purged() {
     let numbers = ["received", "dead", "purged", "waiting", "difference"].map(|name| ledger[name].as_i64().unwrap());
     assert_eq!(numbers, [3, 1, 1, 1, 0]);
     filled.close();
+}
+
+/// A feature whose ring crosses itself.
+fn crossing(id: &str) -> String {
+    let geometry = r#"{"type":"Polygon","coordinates":[[[0,0],[2,2],[2,0],[0,2],[0,0]]]}"#;
+    format!(r#"{{"type":"Feature","geometry":{geometry},"properties":{{"id":"{id}","at":1}}}}"#)
+}
+
+#[test]
+fn dead_events_are_repaired_once_and_linked_both_ways() {
+    let folder = Folder::new(&[("geonce.toml", CONFIG)]);
+    let filled = Filled::new(&folder);
+    let broken = || Some(Cause::new(Class::Geometry, "self_intersection", "It crosses itself."));
+    let (one, _) = filled.accept(&crossing("a"), broken());
+    filled.accept(&crossing("b"), broken());
+    let (timeout, _) = filled.accept(&feature("c", 1.0), Some(Cause::new(Class::Unavailable, "sink_timeout", "")));
+    let one = one.to_string();
+    // Beside a gateway only looking is possible.
+    folder.geonce(&["dead", "repair", &one, "--yes"]).expect(2, &["gateway_running", "/api/v1/repairs"]);
+    let looked = folder
+        .geonce(&["dead", "repair", &one, "--dry-run"])
+        .expect(0, &["POLYGON", "MULTIPOLYGON", "would repair 1 of 1"]);
+    assert!(looked.out.contains("→ grid") && looked.out.contains("at most 0.000 m"), "{}", looked.out);
+    filled.close();
+    folder
+        .geonce(&["dead"])
+        .expect(0, &["self_intersection", "geonce dead repair --code self_intersection --dry-run", "sink_timeout"]);
+    folder.geonce(&["dead", "repair"]).expect(2, &["say which"]);
+    folder.geonce(&["dead", "repair", "--all", "--with", "glue"]).expect(2, &["glue", "close-rings"]);
+    folder.geonce(&["dead", "repair", "--all"]).expect(2, &["consent", "--yes"]);
+    let planned = folder.geonce(&["dead", "repair", &one, "--dry-run", "--json"]).expect(0, &[]).json();
+    assert_eq!((&planned["valid"], &planned["positions"]["after"]), (&true.into(), &8.into()));
+    folder
+        .geonce(&["dead", "repair", "--all", "--with", "close-rings", "--yes"])
+        .expect(1, &["self_intersection", "repaired 0 of 3"]);
+    let done = folder
+        .geonce(&["dead", "repair", "--code", "self_intersection", "--yes", "--rate", "50/s"])
+        .expect(0, &["repaired as evt_", "repaired 2 of 2"]);
+    assert!(done.out.contains("accepted"), "{}", done.out);
+    folder.geonce(&["dead", "repair", &one, "--yes"]).expect(1, &["no dead events to repair"]);
+    let old = folder.geonce(&["events", "show", &one, "--json"]).expect(0, &[]).json();
+    let became = old["repaired"].as_str().unwrap().to_owned();
+    assert_eq!((&old["outcome"], &old["result"]["verdict"]), (&"repaired".into(), &"accepted".into()));
+    let new = folder.geonce(&["events", "show", &became, "--json"]).expect(0, &[]).json();
+    assert_eq!((&new["origin"]["event"], &new["key"]), (&one.as_str().into(), &planned["key"]));
+    folder.geonce(&["events", "show", &became]).expect(0, &["a repair of", &one]);
+    folder.geonce(&["events", "show", &one]).expect(0, &["became", &became]);
+    folder.geonce(&["dead", "replay", &timeout.to_string(), "--yes", "--rate", "fast"]).expect(2, &["50/s"]);
+    folder.geonce(&["dead", "replay", &timeout.to_string(), "--yes", "--rate", "50/s"]).expect(0, &["replayed 1 of 1"]);
+    // Who did what is in the store.
+    let trail =
+        folder.geonce_with(&["events", "list", "--source", "@audit", "--json"], &[("USER", "ada")]).expect(0, &[]);
+    assert_eq!(trail.out.lines().count(), 3, "{}", trail.out);
+    let last: Value = serde_json::from_str(trail.out.lines().next().unwrap()).unwrap();
+    assert_eq!((&last["state"], &last["result"]["replayed"]), (&"done".into(), &1.into()));
+    let shown = folder.geonce(&["events", "show", last["event"].as_str().unwrap()]).expect(0, &["replay", "asked"]);
+    assert!(shown.out.contains("who"), "{}", shown.out);
+    let doctor = folder.geonce(&["doctor", "--json"]).json();
+    let ledger = &doctor["ledgers"]["drones"];
+    assert_eq!((&ledger["repaired"], &ledger["waiting"]), (&2.into(), &3.into()), "{doctor}");
 }
 
 #[test]

@@ -328,3 +328,6 @@ async fn run(
 fn step_events(rate: f64) -> usize {
     (rate / STEPS_PER_SECOND).clamp(1.0, STEP_EVENTS_MAX as f64) as usize
 }
+
+#[cfg(test)]
+mod tests;

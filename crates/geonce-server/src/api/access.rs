@@ -48,7 +48,8 @@ impl Access {
 
     /// Whether the request bears the token.
     pub(crate) fn check_token(&self, head: &Parts, now: Timestamp) -> Result<(), Problem> {
-        let request = Request { method: head.method.as_str(), path: head.uri.path(), headers: &head.headers, body: b"" };
+        let request =
+            Request { method: head.method.as_str(), path: head.uri.path(), headers: &head.headers, body: b"" };
         self.token.verify(&request, now).map(drop).map_err(|_| problem::token())
     }
 }
@@ -113,7 +114,9 @@ mod tests {
             assert_eq!(admitted(false, "127.0.0.1", host, None), Ok(()), "{host}");
             assert_eq!(admitted(false, "::1", host, None), Ok(()), "{host}");
         }
-        for host in ["evil.example", "localhost.evil.example", "10.0.0.1", "127.0.0.1.nip.io", "notlocalhost", "x@localhost"] {
+        for host in
+            ["evil.example", "localhost.evil.example", "10.0.0.1", "127.0.0.1.nip.io", "notlocalhost", "x@localhost"]
+        {
             assert_eq!(admitted(false, "127.0.0.1", host, None), Err("api_host".to_owned()), "{host}");
         }
         assert_eq!(admitted(false, "192.0.2.1", "localhost", None), Err("api_remote".to_owned()));

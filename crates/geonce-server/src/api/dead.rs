@@ -3,8 +3,8 @@
 
 use super::query::Query;
 use super::{Call, json, problem};
-use crate::serve::{Answer, Gateway, Problem};
 use crate::hints;
+use crate::serve::{Answer, Gateway, Problem};
 use geonce::event::State;
 use geonce::store::{Filter, ListRequest};
 use hyper::StatusCode;

@@ -138,9 +138,9 @@ impl Given {
         };
         match (self.event, self.payload, self.text) {
             (Some(event), None, None) => {
-                let event = event.parse::<geonce::event::EventId>().map_err(|wrong| {
-                    problem::body_invalid(wrong.to_string()).at(format!("{place}/event"))
-                })?;
+                let event = event
+                    .parse::<geonce::event::EventId>()
+                    .map_err(|wrong| problem::body_invalid(wrong.to_string()).at(format!("{place}/event")))?;
                 let found = events::find(gateway, &event.to_string(), true).await?;
                 let bytes = found.payload.ok_or_else(problem::payload_gone)?;
                 whole(policy(Some(&found.source))?, bytes, found.form, found.crs, "event")
@@ -175,8 +175,7 @@ impl Read {
     }
 
     fn side(&self) -> Side<'_> {
-        let delivery =
-            self.delivery.as_ref().map(|delivery| Delivery { by: &delivery.by, id: &delivery.id, index: 0 });
+        let delivery = self.delivery.as_ref().map(|delivery| Delivery { by: &delivery.by, id: &delivery.id, index: 0 });
         Side { input: self.input(), policy: &self.policy, delivery }
     }
 }

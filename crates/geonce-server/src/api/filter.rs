@@ -15,8 +15,7 @@ use std::collections::BTreeSet;
 const EVENTS_MAX: usize = 1_000;
 
 /// Parameters that say which events are meant.
-pub(super) const LIST: &[&str] =
-    &["source", "state", "outcome", "code", "key", "since", "until", "limit", "cursor"];
+pub(super) const LIST: &[&str] = &["source", "state", "outcome", "code", "key", "since", "until", "limit", "cursor"];
 
 /// The filter of a query.
 pub(super) fn of_query(query: &Query, now: Timestamp) -> Result<Filter, Problem> {
@@ -100,9 +99,9 @@ impl Selection {
             return Ok(vec![base]);
         }
         let named = self.events.iter().enumerate().map(|(i, name)| {
-            let id = name.parse::<EventId>().map_err(|wrong| {
-                problem::body_invalid(wrong.to_string()).at(format!("/filter/events/{i}"))
-            })?;
+            let id = name
+                .parse::<EventId>()
+                .map_err(|wrong| problem::body_invalid(wrong.to_string()).at(format!("/filter/events/{i}")))?;
             Ok(id)
         });
         let named: BTreeSet<EventId> = named.collect::<Result<_, Problem>>()?;

@@ -60,8 +60,7 @@ pub(super) enum State {
 }
 
 impl State {
-    pub(super) const ALL: [State; 5] =
-        [State::Planned, State::Running, State::Done, State::Cancelled, State::Failed];
+    pub(super) const ALL: [State; 5] = [State::Planned, State::Running, State::Done, State::Cancelled, State::Failed];
 
     pub(super) const fn as_str(self) -> &'static str {
         match self {

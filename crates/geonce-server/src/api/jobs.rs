@@ -8,8 +8,8 @@ use crate::serve::{Answer, Gateway, Problem};
 use geonce::audit::{Entry, Trail};
 use geonce::clock::Timestamp;
 use geonce::event::{EventId, Ids};
-use geonce::replay::{self, Pace, Progress, Repairs, Summary, Treated};
 use geonce::repair::repaired_json;
+use geonce::replay::{self, Pace, Progress, Repairs, Summary, Treated};
 use geonce::store::Repaired;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
@@ -28,6 +28,8 @@ const PLANS_MAX: usize = 8;
 const RUNNING_MAX: usize = 2;
 /// How long a plan can be run: what it saw is long past afterwards.
 const PLAN_GOOD_FOR: Duration = Duration::from_hours(1);
+/// Events that an entry of the audit trail names.
+const NAMED_MAX: usize = 32;
 /// How long jobs may take to end where the gateway does.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
@@ -43,9 +45,8 @@ impl Jobs {
     /// How many there are in each state.
     pub(super) fn counts(&self) -> Value {
         let all = self.all();
-        let count = |state: State| {
-            (state.as_str().to_owned(), all.values().filter(|job| job.state == state).count().into())
-        };
+        let count =
+            |state: State| (state.as_str().to_owned(), all.values().filter(|job| job.state == state).count().into());
         State::ALL.into_iter().map(count).collect::<serde_json::Map<_, _>>().into()
     }
 
@@ -191,7 +192,10 @@ pub(super) fn trail(gateway: &Gateway) -> Trail {
 async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, begun: Begun) {
     let Begun { task, asked, stop } = begun;
     tell(&gateway, kind, &id, State::Running);
-    let entry = trail(&gateway).begin(&who, kind.as_str(), json!({ "job": id, "asked": asked })).await;
+    let named: Vec<String> = task.selected.events.iter().take(NAMED_MAX).map(EventId::to_string).collect();
+    let events = task.selected.events.len();
+    let asked = json!({ "job": id, "with": asked, "events": events, "first": named });
+    let entry = trail(&gateway).begin(&who, kind.as_str(), asked).await;
     let summary = match entry {
         Ok(entry) => {
             let (of_task, of_id) = (Arc::clone(&gateway), id.clone());
@@ -200,9 +204,10 @@ async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, b
             // job has ended all the same.
             let work = move || runtime.block_on(treat(&of_task, kind, &of_id, task, stop));
             let treated = tokio::task::spawn_blocking(work).await;
-            let fault = |_| Err(geonce::Error::new(geonce::error::Kind::Internal, "a job failed in a way that is our fault"));
+            let fault =
+                |_| Err(geonce::Error::new(geonce::error::Kind::Internal, "a job failed in a way that is our fault"));
             let summary = treated.map_or_else(fault, Ok);
-            note(&gateway, entry, kind, summary.as_ref().ok()).await;
+            note(entry, kind, summary.as_ref().ok()).await;
             summary
         }
         Err(error) => Err(error),
@@ -218,11 +223,10 @@ async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, b
 }
 
 /// Writes what a job came to into the trail.
-async fn note(gateway: &Gateway, entry: Entry, kind: Kind, summary: Option<&Summary>) {
+async fn note(entry: Entry, kind: Kind, summary: Option<&Summary>) {
     let result = summary.map_or_else(|| json!({ "failure": "internal" }), |summary| told(summary, kind));
     if let Err(error) = entry.end(&result).await {
         tracing::warn!(%error, ?result, "what a job came to is not in the audit trail");
-        let _ = gateway;
     }
 }
 

@@ -21,8 +21,8 @@ pub(super) async fn one(gateway: &Gateway, call: &Call) -> Result<Answer, Proble
         return Err(problem::not_dead(found.state));
     }
     let failed = |error: geonce::Error| problem::store(&error);
-    let asked = json!({ "filter": { "events": [found.id.to_string()] } });
-    let entry = trail(gateway).begin(&who(call), Kind::Purge.as_str(), json!({ "asked": asked })).await.map_err(failed)?;
+    let asked = json!({ "events": 1, "first": [found.id.to_string()] });
+    let entry = trail(gateway).begin(&who(call), Kind::Purge.as_str(), asked).await.map_err(failed)?;
     let filter = Filter { id: Some(found.id), state: Some(State::Dead), ..Filter::default() };
     let purged = gateway.store.purge(filter, gateway.clock.now()).await;
     let count = purged.as_ref().copied().unwrap_or(0);

@@ -108,9 +108,15 @@ mod tests {
             ("%zz=1", "query_unknown"),
             ("=", "query_unknown"),
         ] {
-            assert_eq!(Query::read(Some(text), KNOWN).err().map(|problem| problem.code().to_owned()).as_deref(), Some(code), "{text}");
+            assert_eq!(
+                Query::read(Some(text), KNOWN).err().map(|problem| problem.code().to_owned()).as_deref(),
+                Some(code),
+                "{text}"
+            );
         }
-        for text in ["limit=0", "limit=1001", "limit=", "limit=%2B7", "limit=-1", "limit=7.0", "limit=99999999999999999999"] {
+        for text in
+            ["limit=0", "limit=1001", "limit=", "limit=%2B7", "limit=-1", "limit=7.0", "limit=99999999999999999999"]
+        {
             assert!(Query::read(Some(text), KNOWN).unwrap().limit().is_err(), "{text}");
         }
         for text in ["a=", "a=%00", "a=%1b", &format!("a={}", "x".repeat(257))] {

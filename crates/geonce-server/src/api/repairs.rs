@@ -49,9 +49,8 @@ fn read(words: &[String]) -> Result<Choices, Problem> {
     if words.len() > CHOICES_MAX {
         return Err(wrong(format!("there are at most {CHOICES_MAX} choices"), "/choices".to_owned()));
     }
-    let choice = |(i, word): (usize, &String)| {
-        Choice::parse(word).map_err(|detail| wrong(detail, format!("/choices/{i}")))
-    };
+    let choice =
+        |(i, word): (usize, &String)| Choice::parse(word).map_err(|detail| wrong(detail, format!("/choices/{i}")));
     let choices = words.iter().enumerate().map(choice).collect::<Result<Vec<_>, _>>()?;
     Choices::new(choices).map_err(|detail| wrong(detail, "/choices".to_owned()))
 }

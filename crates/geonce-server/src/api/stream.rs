@@ -215,7 +215,9 @@ impl Reader {
                     self.over = true;
                     return Some(Bytes::from_static(words.as_bytes()));
                 }
-                Piece::None if silent.elapsed() >= self.heartbeat => return Some(Bytes::from_static(b": still here\n\n")),
+                Piece::None if silent.elapsed() >= self.heartbeat => {
+                    return Some(Bytes::from_static(b": still here\n\n"));
+                }
                 Piece::None => drop(tokio::time::timeout(LOOK.min(self.heartbeat), news).await),
             }
         }

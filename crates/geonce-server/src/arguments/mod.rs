@@ -17,8 +17,9 @@ pub(crate) use load::{
 pub(crate) use once::OnceArguments;
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
-    CheckArguments, ConsentArguments, DeadChangeArguments, DeadCommand, DeadExportArguments, DeadListArguments,
-    DoctorArguments, EventsCommand, EventsListArguments, PlaceArguments, ShowArguments, moment, named,
+    CheckArguments, ConsentArguments, DeadArguments, DeadChangeArguments, DeadCommand, DeadExportArguments,
+    DeadListArguments, DeadRepairArguments, DoctorArguments, EventsCommand, EventsListArguments, PlaceArguments,
+    ShowArguments, moment, named,
 };
 
 /// Each geospatial event takes effect once.
@@ -74,8 +75,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Events(EventsCommand),
     /// Look at dead events, bring them back, or remove them.
-    #[command(subcommand)]
-    Dead(DeadCommand),
+    Dead(DeadArguments),
     /// Compare the books, the store and the sinks with each other.
     ///
     /// Exit code 0: all is well, 1: something is wrong, 2: usage, or something that cannot be reached.

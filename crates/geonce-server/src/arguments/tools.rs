@@ -176,19 +176,36 @@ pub(crate) struct ShowArguments {
     pub(crate) place: PlaceArguments,
 }
 
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct DeadArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<DeadCommand>,
+
+    #[command(flatten)]
+    pub(crate) list: DeadListArguments,
+}
+
 #[derive(Subcommand)]
 pub(crate) enum DeadCommand {
-    /// List dead events by code, with what would help.
+    /// List dead events by code, with what would help. So does `geonce dead` alone.
     List(DeadListArguments),
     /// Show a dead event, its payload, and the place in it that is to blame.
     Show(ShowArguments),
+    /// Mend dead events: each becomes a new one, and is done itself.
+    ///
+    /// Without --with, what is known to mend such events is done. What would be done is shown with --dry-run: the geometry
+    /// before and after, how area and vertices change, the new key, and whether that is known already.
+    ///
+    /// Exit code 0: all repaired, 1: some or all not, 2: usage, 130: ended by Ctrl-C.
+    Repair(DeadRepairArguments),
     /// Make dead events ready again, with no attempts used.
     ///
-    /// Exit code 0: done, 1: not done, 2: usage.
+    /// Exit code 0: done, 1: not done, 2: usage, 130: ended by Ctrl-C.
     Replay(DeadChangeArguments),
     /// Remove dead events for good. Their keys are free again: sent once more, they are accepted.
     ///
-    /// Exit code 0: done, 1: not done, 2: usage.
+    /// Exit code 0: done, 1: not done, 2: usage, 130: ended by Ctrl-C.
     Purge(DeadChangeArguments),
     /// Print dead events as NDJSON, with cause and original payload.
     Export(DeadExportArguments),
@@ -223,8 +240,9 @@ pub(crate) struct ConsentArguments {
     pub(crate) dry_run: bool,
 }
 
+/// Which dead events a change is for.
 #[derive(Args)]
-pub(crate) struct DeadChangeArguments {
+pub(crate) struct DeadChoiceArguments {
     /// These events (`evt_…`) only.
     #[arg(value_name = "EVENT")]
     pub(crate) events: Vec<String>,
@@ -235,6 +253,68 @@ pub(crate) struct DeadChangeArguments {
 
     #[command(flatten)]
     pub(crate) filter: FilterArguments,
+
+    /// At most so many events in a second, such as 50/s or 100/min.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+}
+
+impl DeadChoiceArguments {
+    /// The filters that these flags describe, all of dead events.
+    pub(crate) fn filters(&self, word: &str, now: Timestamp) -> Result<Vec<Filter>, Failure> {
+        if self.events.is_empty() && self.filter.is_empty() && !self.all {
+            return Err(Failure::new("usage", format!("say which dead events to {word}"))
+                .hint("events by id, --code, --source, --since, --until, or --all"));
+        }
+        let base = Filter { state: Some(State::Dead), ..self.filter.filter(now)? };
+        if self.events.is_empty() {
+            return Ok(vec![base]);
+        }
+        let filter = |name: &String| named(name).map(|Filter { id, key, .. }| Filter { id, key, ..base.clone() });
+        self.events.iter().map(filter).collect()
+    }
+}
+
+/// Events in a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, per) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = match per.trim() {
+        "s" | "sec" | "second" => 1.0,
+        "m" | "min" | "minute" => 60.0,
+        "h" | "hour" => 3_600.0,
+        _ => return Err("a rate is events per time, such as 50/s or 100/min".to_owned()),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number / seconds),
+        _ => Err("a rate is events per time, such as 50/s or 100/min".to_owned()),
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct DeadChangeArguments {
+    #[command(flatten)]
+    pub(crate) which: DeadChoiceArguments,
+
+    #[command(flatten)]
+    pub(crate) consent: ConsentArguments,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+}
+
+#[derive(Args)]
+pub(crate) struct DeadRepairArguments {
+    #[command(flatten)]
+    pub(crate) which: DeadChoiceArguments,
+
+    /// What to do: grid, close-rings, drop-spikes, swap-axes, reproject-from=EPSG, clip, clip=W/S/E/N, drop-z; several are
+    /// separated by commas [default: what is known to mend each event].
+    #[arg(long, value_name = "CHOICES")]
+    pub(crate) with: Option<String>,
+
+    /// One JSON object per event instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) consent: ConsentArguments,

@@ -323,8 +323,21 @@ impl Reading<'_> {
         }
         let instance = String::new();
         let api = self.api(file.api, listen)?;
-        let mut settings =
-            Settings { file: None, data, listen, instance, store, cache, sources, sinks, limits, log, api, tests, notices };
+        let mut settings = Settings {
+            file: None,
+            data,
+            listen,
+            instance,
+            store,
+            cache,
+            sources,
+            sinks,
+            limits,
+            log,
+            api,
+            tests,
+            notices,
+        };
         self.bodies_fit(&settings)?;
         self.sinks_exist(&settings)?;
         self.scopes_share_sinks(&settings)?;

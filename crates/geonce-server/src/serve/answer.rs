@@ -88,7 +88,11 @@ struct Parts {
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, code: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Problem {
         let (code, detail, pointer) = (code.into(), detail.into(), String::new());
         Problem(Box::new(Parts { status, code, detail, pointer, hint: None, retry_after_seconds: None, header: None }))
     }

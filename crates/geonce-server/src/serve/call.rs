@@ -80,7 +80,8 @@ async fn with_body(
     })?;
     let _turn = turn(gateway).inspect_err(|_| watch.leave_unread())?;
     let budget = &gateway.api.budget;
-    let of_ours = |problem: Problem| if problem.code() == code::BODY_TOO_LARGE { problem::too_large() } else { problem };
+    let of_ours =
+        |problem: Problem| if problem.code() == code::BODY_TOO_LARGE { problem::too_large() } else { problem };
     let mut received = body::read(incoming, api::BODY_BYTES_MAX, budget, watch).await.map_err(of_ours)?;
     watch.enter_for(Phase::Handling, api::ANSWER_WITHIN);
     if coding == Coding::Gzip {

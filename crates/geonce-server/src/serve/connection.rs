@@ -462,9 +462,8 @@ mod tests {
     fn connections_are_counted_by_address_and_in_all() {
         let limits = Limits { connections_max: 6, connections_per_address_max: 2, ..Limits::default() };
         let connections = Connections::new(limits, std::time::Duration::from_millis(5));
-        let admit = |address: &str| {
-            connections.admit(Caller { address: address.parse().unwrap(), door: Door::Senders })
-        };
+        let admit =
+            |address: &str| connections.admit(Caller { address: address.parse().unwrap(), door: Door::Senders });
         let first = admit("192.0.2.1").ok();
         let _second = admit("::ffff:192.0.2.1").ok();
         assert_eq!(admit("192.0.2.1").err(), Some(Full::Address));

@@ -76,7 +76,7 @@ async fn many_gateways_may_make_the_tables_at_once() {
         opening.spawn_blocking(move || gateway(&url));
     }
     let stores = opening.join_all().await;
-    assert_eq!(server.sql(name(&url), "SELECT value FROM geonce.meta WHERE name = 'schema_version'"), "4");
+    assert_eq!(server.sql(name(&url), "SELECT value FROM geonce.meta WHERE name = 'schema_version'"), "6");
     let ids = bench(&stores[0]).fill(&["a"], now()).await;
     for store in &stores {
         assert_eq!(bench(store).record(ids[0]).await.id, ids[0]);
@@ -115,6 +115,7 @@ async fn tables_of_the_release_before_are_brought_up_to_date() {
 
 /// Makes tables in which a lease moves `due` to its end.
 const BACK_TO_THE_THIRD: &str = "UPDATE geonce.work SET due = until WHERE lease IS NOT NULL; \
+    ALTER TABLE geonce.event DROP COLUMN origin; \
     ALTER TABLE geonce.work DROP COLUMN until, DROP COLUMN holder; \
     ALTER TABLE geonce.work RENAME COLUMN lease TO token; \
     CREATE INDEX work_leased ON geonce.work (event) WHERE token IS NOT NULL; \

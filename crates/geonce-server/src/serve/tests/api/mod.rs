@@ -197,7 +197,8 @@ fn conforms(method: &str, path: &str, reply: &Reply) {
         schema["components"] = DOCUMENT["components"].clone();
         let schema = jsonschema::validator_for(&schema).unwrap();
         let answer = reply.json();
-        let wrong: Vec<String> = schema.iter_errors(&answer).map(|error| format!("{} {error}", error.instance_path())).collect();
+        let wrong: Vec<String> =
+            schema.iter_errors(&answer).map(|error| format!("{} {error}", error.instance_path())).collect();
         assert!(wrong.is_empty(), "{method} {path}: {wrong:?} in {answer}");
     }
 }
@@ -211,11 +212,13 @@ fn the_document_has_every_route_and_no_other() {
             described.push((method.to_uppercase(), below.to_owned()));
             let open = operation["security"] == json!([]);
             assert_eq!(open, below == "/openapi.json", "{path} {method}");
-            let ids = operation["parameters"].as_array().into_iter().flatten().filter(|one| one["in"] == "path").count();
+            let ids =
+                operation["parameters"].as_array().into_iter().flatten().filter(|one| one["in"] == "path").count();
             assert_eq!(ids, below.matches("{id}").count(), "{path} {method}");
         }
     }
-    let mut routes: Vec<_> = ROUTES.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
+    let mut routes: Vec<_> =
+        ROUTES.iter().map(|(method, path, _)| ((*method).to_owned(), (*path).to_owned())).collect();
     described.sort();
     routes.sort();
     assert_eq!(described, routes);

@@ -5,7 +5,8 @@ use super::{BROKEN, Gate};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-const FEATURE: &str = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.40,52.5]},"properties":{"a":1}}"#;
+const FEATURE: &str =
+    r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.40,52.5]},"properties":{"a":1}}"#;
 
 #[tokio::test]
 async fn every_event_is_on_just_one_page_also_while_more_come() {
@@ -88,9 +89,15 @@ async fn dead_events_are_grouped_and_books_balance() {
     assert_eq!(gate.get("/dead?code=conflict").await["groups"], json!([]));
     let sources = gate.get("/sources").await;
     let drones = &sources["sources"][0];
-    assert_eq!((&drones["source"], &drones["signed"], &drones["sinks"]), (&json!("drones"), &json!(false), &json!(["zones"])));
+    assert_eq!(
+        (&drones["source"], &drones["signed"], &drones["sinks"]),
+        (&json!("drones"), &json!(false), &json!(["zones"]))
+    );
     assert_eq!((&drones["books"]["received"], &drones["books"]["balanced"]), (&json!(6), &json!(true)));
-    assert_eq!((&drones["refused"], &drones["dead"]), (&json!({ "json_incomplete": 1 }), &json!({ "self_intersection": 2 })));
+    assert_eq!(
+        (&drones["refused"], &drones["dead"]),
+        (&json!({ "json_incomplete": 1 }), &json!({ "self_intersection": 2 }))
+    );
     assert_eq!(drones["policy"]["precision"], 7);
     let status = gate.get("/status").await;
     assert_eq!((&status["states"]["dead"], &status["books"]["balanced"]), (&json!(2), &json!(true)));
@@ -100,7 +107,8 @@ async fn dead_events_are_grouped_and_books_balance() {
 #[tokio::test]
 async fn explain_answers_as_the_command_does() {
     let gate = Gate::start().await;
-    let (a, b) = (r#"{"type":"Point","coordinates":[0.00000015,0]}"#, r#"{"coordinates":[0.00000014,0.0],"type":"Point"}"#);
+    let (a, b) =
+        (r#"{"type":"Point","coordinates":[0.00000015,0]}"#, r#"{"coordinates":[0.00000014,0.0],"type":"Point"}"#);
     let body = format!(r#"{{"a":{{"payload":{a}}},"b":{{"text":{}}}}}"#, Value::from(b));
     let reply = gate.raw(format!(
         "POST /api/v1/explain HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -109,7 +117,8 @@ async fn explain_answers_as_the_command_does() {
     let answered = reply.await.json();
     assert_eq!((&answered["same"], &answered["reasons"][0]["code"]), (&json!(false), &json!("grid_edge")));
     let (a, b): (Value, Value) = (serde_json::from_str(a).unwrap(), serde_json::from_str(b).unwrap());
-    let coarser = json!({ "a": { "payload": a }, "b": { "payload": b }, "source": "drones", "policy": { "precision": 6 } });
+    let coarser =
+        json!({ "a": { "payload": a }, "b": { "payload": b }, "source": "drones", "policy": { "precision": 6 } });
     let answered = gate.post("/explain", coarser).await.json();
     assert_eq!(answered["same"], json!(true), "{answered}");
 
@@ -170,6 +179,9 @@ async fn keys_are_those_that_senders_get() {
     assert_eq!(keyed["keys"][1]["validity"]["problems"][0]["code"], "self_intersection");
     assert!(keyed["keys"][2]["error"]["code"].is_string());
     let wkt = gate.post("/key", json!({ "text": "POINT (1 2)", "policy": { "scope": "other" } })).await.json();
-    let hex = gate.post("/key", json!({ "text": "0101000000000000000000F03F0000000000000040", "policy": { "scope": "other" } })).await.json();
+    let hex = gate
+        .post("/key", json!({ "text": "0101000000000000000000F03F0000000000000040", "policy": { "scope": "other" } }))
+        .await
+        .json();
     assert_eq!(wkt["keys"][0]["key"], hex["keys"][0]["key"]);
 }
