@@ -1,7 +1,7 @@
 //! Why two payloads are the same event or not, and the key of one. The answers are those of the commands.
 
+use super::body::{read, said};
 use super::policy::{self, Settings};
-use super::query::Query;
 use super::{Call, events, json, problem};
 use crate::serve::{Answer, Gateway, Problem};
 use bytes::Bytes;
@@ -10,7 +10,6 @@ use geonce_key::explain::{Side, Which, explain as explain_sides};
 use geonce_key::{Delivery, Form, Input, Policy};
 use hyper::StatusCode;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 /// The longest name of a header, and the longest id in it.
@@ -23,6 +22,7 @@ struct Pair {
     a: Given,
     b: Given,
     /// Whose policy both have, unless they say otherwise.
+    #[serde(default, deserialize_with = "said")]
     source: Option<String>,
     #[serde(default)]
     policy: Settings,
@@ -32,9 +32,13 @@ struct Pair {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct One {
+    #[serde(default, deserialize_with = "said")]
     event: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     payload: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "said")]
     text: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     source: Option<String>,
     #[serde(default)]
     policy: Settings,
@@ -44,10 +48,15 @@ struct One {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {
+    #[serde(default, deserialize_with = "said")]
     event: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     payload: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "said")]
     text: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     source: Option<String>,
+    #[serde(default, deserialize_with = "said")]
     delivery: Option<DeliveryBody>,
 }
 
@@ -68,12 +77,6 @@ struct Read {
     delivery: Option<DeliveryBody>,
     /// Where in the request it is.
     place: String,
-}
-
-/// The body of a request.
-pub(super) fn read<T: DeserializeOwned>(call: &Call) -> Result<T, Problem> {
-    Query::read(call.query.as_deref(), &[])?;
-    serde_json::from_slice(&call.body).map_err(|error| problem::body_invalid(error.to_string()))
 }
 
 /// Compares two payloads.

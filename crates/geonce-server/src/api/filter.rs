@@ -1,5 +1,6 @@
 //! Which events are meant: by parameters of a query, or by a filter in a body. The same words as on the command line.
 
+use super::body::said;
 use super::problem;
 use super::query::{PLAIN, Query, plain};
 use crate::arguments::moment;
@@ -47,13 +48,13 @@ pub(super) struct Selection {
     /// These events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) events: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "said")]
     pub(super) source: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "said")]
     pub(super) code: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "said")]
     pub(super) since: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "said")]
     pub(super) until: Option<String>,
     /// All of them; needed where nothing else is said.
     #[serde(skip_serializing_if = "is_false")]

@@ -5,6 +5,7 @@
 
 mod access;
 mod audit;
+mod body;
 mod dead;
 mod events;
 mod explain;

@@ -1,6 +1,7 @@
 //! A policy in a request: that of a source, with settings over it. The same names as in `geonce.toml`; none that names a file
 //! or holds a secret.
 
+use super::body::said;
 use super::problem;
 use crate::arguments::parse_crs;
 use crate::failure::Failure;
@@ -13,19 +14,33 @@ use serde::Deserialize;
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
+    #[serde(deserialize_with = "said")]
     identity: Option<Vec<FieldSetting>>,
+    #[serde(deserialize_with = "said")]
     ignore: Option<Vec<String>>,
+    #[serde(deserialize_with = "said")]
     version: Option<String>,
+    #[serde(deserialize_with = "said")]
     scope: Option<String>,
+    #[serde(deserialize_with = "said")]
     precision: Option<u8>,
+    #[serde(deserialize_with = "said")]
     precision_z: Option<u8>,
+    #[serde(deserialize_with = "said")]
     dimensions: Option<DimensionsSetting>,
+    #[serde(deserialize_with = "said")]
     lines: Option<LinesWord>,
+    #[serde(deserialize_with = "said")]
     parts: Option<PartsWord>,
+    #[serde(deserialize_with = "said")]
     unicode: Option<UnicodeWord>,
+    #[serde(deserialize_with = "said")]
     crs: Option<String>,
+    #[serde(deserialize_with = "said")]
     approximate_crs: Option<bool>,
+    #[serde(deserialize_with = "said")]
     close_rings: Option<bool>,
+    #[serde(deserialize_with = "said")]
     feature: Option<String>,
 }
 
@@ -42,6 +57,7 @@ struct FieldTable {
     at: String,
     #[serde(default)]
     optional: bool,
+    #[serde(default, deserialize_with = "said")]
     decimals: Option<u8>,
 }
 

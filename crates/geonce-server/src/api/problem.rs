@@ -98,7 +98,7 @@ pub(crate) fn too_many(detail: &'static str) -> Problem {
 pub(crate) fn late() -> Problem {
     let detail = "there was no answer in time; a job that was to be started may have been";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "late", detail)
-        .hint("a filter with since is looked up faster")
+        .hint("ask for a smaller page, or for dead events only")
         .retry_after(RETRY_SOON_SECONDS)
 }
 

@@ -4,7 +4,7 @@ use super::filter::Selection;
 use super::job::{Kind, Task};
 use super::jobs::{Plan, planned, trail, who};
 use super::query::Query;
-use super::{Call, events, explain, problem};
+use super::{Call, body, events, problem};
 use crate::serve::{Answer, Gateway, Problem};
 use geonce::event::State;
 use geonce::replay::{self, Selected};
@@ -45,7 +45,7 @@ struct Asked {
 
 /// Plans to remove dead events.
 pub(super) async fn plan(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {
-    let Asked { filter } = explain::read(call)?;
+    let Asked { filter } = body::read(call)?;
     let (selected, shown) = select(gateway, &filter).await?;
     let task = Task { selected, rate: None, choices: None };
     planned(gateway, Plan { kind: Kind::Purge, asked: json!({ "filter": filter }), shown, task })

@@ -4,8 +4,8 @@ use super::problem;
 use crate::serve::{Problem, percent_decode};
 use geonce::event::EventId;
 
-/// The longest text of a parameter.
-pub(super) const TEXT_BYTES_MAX: usize = 256;
+/// Characters of a text that something is looked up by.
+const TEXT_CHARACTERS_MAX: usize = 64;
 
 /// Events of a page where nothing is said.
 const PAGE_EVENTS: usize = 100;
@@ -76,11 +76,11 @@ impl Query {
 }
 
 /// What is wrong with text that is not plain.
-pub(super) const PLAIN: &str = "1 to 256 bytes, without control characters";
+pub(super) const PLAIN: &str = "1 to 64 characters, without control characters";
 
 /// Text that every store can be asked for.
 pub(super) fn plain(text: &str) -> Option<String> {
-    let short = (1..=TEXT_BYTES_MAX).contains(&text.len());
+    let short = (1..=TEXT_CHARACTERS_MAX).contains(&text.chars().count());
     (short && !text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
@@ -119,7 +119,7 @@ mod tests {
         {
             assert!(Query::read(Some(text), KNOWN).unwrap().limit().is_err(), "{text}");
         }
-        for text in ["a=", "a=%00", "a=%1b", &format!("a={}", "x".repeat(257))] {
+        for text in ["a=", "a=%00", "a=%1b", &format!("a={}", "x".repeat(65))] {
             assert!(Query::read(Some(text), KNOWN).unwrap().text("a").is_err(), "{text}");
         }
         assert!(Query::read(None, KNOWN).is_ok() && Query::read(Some("&"), KNOWN).is_ok());

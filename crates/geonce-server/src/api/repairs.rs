@@ -1,11 +1,12 @@
 //! Dead events that are repaired, as a job. A plan shows the first of them before and after.
 
+use super::body::said;
 use super::filter::Selection;
 use super::job::{Kind, Task};
 use super::jobs::{Plan, planned};
 use super::purges::select;
 use super::replays::checked;
-use super::{Call, explain, problem};
+use super::{Call, body, problem};
 use crate::serve::{Answer, Gateway, Problem};
 use geonce::event::{Cause, EventId};
 use geonce::repair::{self, Choice, Choices};
@@ -26,13 +27,15 @@ const CHOICES_MAX: usize = 16;
 struct Asked {
     filter: Selection,
     /// What the repair does, in the words of the command line; without it, what mends each event.
+    #[serde(default, deserialize_with = "said")]
     choices: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "said")]
     rate: Option<f64>,
 }
 
 /// Plans to repair dead events.
 pub(super) async fn plan(gateway: &Arc<Gateway>, call: &Call) -> Result<Answer, Problem> {
-    let Asked { filter, choices, rate } = explain::read(call)?;
+    let Asked { filter, choices, rate } = body::read(call)?;
     let rate = checked(rate)?;
     let choices = choices.as_deref().map(read).transpose()?;
     let (selected, mut shown) = select(gateway, &filter).await?;

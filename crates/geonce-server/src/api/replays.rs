@@ -1,10 +1,11 @@
 //! Dead events that are made ready again, as a job.
 
+use super::body::said;
 use super::filter::Selection;
 use super::job::{Kind, Task};
 use super::jobs::{Plan, planned};
 use super::purges::select;
-use super::{Call, explain, problem};
+use super::{Call, body, problem};
 use crate::serve::{Answer, Gateway, Problem};
 use serde::Deserialize;
 use serde_json::json;
@@ -16,12 +17,13 @@ const RATE_MAX: f64 = 1e6;
 #[serde(deny_unknown_fields)]
 struct Asked {
     filter: Selection,
+    #[serde(default, deserialize_with = "said")]
     rate: Option<f64>,
 }
 
 /// Plans to make dead events ready again.
 pub(super) async fn plan(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {
-    let Asked { filter, rate } = explain::read(call)?;
+    let Asked { filter, rate } = body::read(call)?;
     let rate = checked(rate)?;
     let (selected, shown) = select(gateway, &filter).await?;
     let asked = json!({ "filter": filter, "rate": rate });

@@ -44,7 +44,9 @@ pub(crate) fn check(token: &str) -> Result<(), String> {
 }
 
 fn make(data: &Path, file: &Path) -> Result<(), Failure> {
-    let io = |error: &std::io::Error| Failure::io(&file.display().to_string(), error);
+    let io = |error: &std::io::Error| {
+        Failure::io(&file.display().to_string(), error).hint("or say token in [api]: none is made then")
+    };
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|error| Failure::new("internal", format!("random numbers: {error}")))?;
     // Made under another name, readable for its owner only, and then put in place whole.

@@ -150,6 +150,8 @@ async fn a_refused_payload_is_named_with_its_place_in_the_request() {
         (json!({ "payload": good, "policy": { "dimensions": 7 } }), "/policy/dimensions"),
         (json!({ "payload": good, "policy": { "crs": "EPSG:1" } }), "/policy/crs"),
         (json!({ "event": "evt_x" }), "/event"),
+        (json!({ "payload": good, "text": null }), ""),
+        (json!({ "payload": good, "policy": { "precision": null } }), ""),
     ] {
         let reply = gate.post("/key", body.clone()).await;
         reply.is_problem(400, "body_invalid");
