@@ -243,7 +243,7 @@ def any_input(api: Api, examples: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary")
-    parser.add_argument("--examples", type=int, default=20, help="requests of each kind that schemathesis makes up")
+    parser.add_argument("--examples", type=int, default=15, help="requests of each kind that schemathesis makes up")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -45,9 +45,9 @@ const TIME: &str = "2h for two hours ago, or a time such as 2026-11-15T08:00:00Z
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Selection {
-    /// These events.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) events: Vec<String>,
+    /// These events. None of them is a mistake, not all of them.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "said")]
+    pub(super) events: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "said")]
     pub(super) source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "said")]
@@ -69,15 +69,16 @@ fn is_false(said: &bool) -> bool {
 impl Selection {
     /// Filters, of which one must hold.
     pub(super) fn filters(&self, now: Timestamp) -> Result<Vec<Filter>, Problem> {
-        let said = !self.events.is_empty()
+        let said = self.events.is_some()
             || [&self.source, &self.code, &self.since, &self.until].iter().any(|condition| condition.is_some());
         if !said && !self.all {
             return Err(problem::body_invalid("say which dead events are meant")
                 .at("/filter")
                 .hint("events, source, code, since, until, or \"all\": true"));
         }
-        if self.events.len() > EVENTS_MAX {
-            let detail = format!("there are at most {EVENTS_MAX} events in a filter");
+        let named = self.events.as_deref().unwrap_or_default();
+        if self.events.is_some() && !(1..=EVENTS_MAX).contains(&named.len()) {
+            let detail = format!("there are 1 to {EVENTS_MAX} events in a filter");
             return Err(problem::body_invalid(detail).at("/filter/events"));
         }
         let text = |name: &str, text: &Option<String>| {
@@ -96,10 +97,10 @@ impl Selection {
             state: Some(State::Dead),
             ..Filter::default()
         };
-        if self.events.is_empty() {
+        if named.is_empty() {
             return Ok(vec![base]);
         }
-        let named = self.events.iter().enumerate().map(|(i, name)| {
+        let named = named.iter().enumerate().map(|(i, name)| {
             let id = name
                 .parse::<EventId>()
                 .map_err(|wrong| problem::body_invalid(wrong.to_string()).at(format!("/filter/events/{i}")))?;

@@ -10,7 +10,8 @@ use crate::serve::{Answer, Gateway, Problem};
 use serde::Deserialize;
 use serde_json::json;
 
-/// The highest rate, in events a second.
+/// The lowest and the highest rate, in events a second.
+const RATE_MIN: f64 = 1e-3;
 const RATE_MAX: f64 = 1e6;
 
 #[derive(Deserialize)]
@@ -33,8 +34,8 @@ pub(super) async fn plan(gateway: &Gateway, call: &Call) -> Result<Answer, Probl
 /// A rate that a job can keep.
 pub(super) fn checked(rate: Option<f64>) -> Result<Option<f64>, Problem> {
     match rate {
-        Some(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
-            let detail = format!("a rate is more than 0 and at most {RATE_MAX} events a second");
+        Some(rate) if !(RATE_MIN..=RATE_MAX).contains(&rate) => {
+            let detail = format!("a rate is {RATE_MIN} to {RATE_MAX} events a second");
             Err(problem::body_invalid(detail).at("/rate"))
         }
         rate => Ok(rate),

@@ -87,7 +87,8 @@ async fn filters_that_mean_nothing_or_too_much_are_refused() {
     for (filter, pointer) in [
         (json!({}), "/filter"),
         (json!({ "all": false }), "/filter"),
-        (json!({ "events": [] }), "/filter"),
+        (json!({ "events": [] }), "/filter/events"),
+        (json!({ "events": [], "source": "drones" }), "/filter/events"),
         (json!({ "events": ["evt_x"] }), "/filter/events/0"),
         (json!({ "events": vec!["evt_01JD8Q0000000000000000000Z"; 1_001] }), "/filter/events"),
         (json!({ "since": "yesterday" }), "/filter/since"),
@@ -99,7 +100,7 @@ async fn filters_that_mean_nothing_or_too_much_are_refused() {
             assert_eq!(reply.json()["pointer"], pointer, "{filter}");
         }
     }
-    for rate in [json!(0), json!(-1), json!(1e7)] {
+    for rate in [json!(0), json!(-1), json!(1e7), json!(5e-324)] {
         let reply = gate.post("/replays", json!({ "filter": { "all": true }, "rate": rate })).await;
         reply.is_problem(400, "body_invalid");
         assert_eq!(reply.json()["pointer"], "/rate");
