@@ -9,7 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, Class, EventId, Ids, State};
 use crate::intake::Source;
 use crate::repair::{self, Choices, Plan};
-use crate::store::{Filter, ListRequest, Record, Repaired, Store};
+use crate::store::{Answer, Filter, ListRequest, Record, Repaired, Store};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,9 +130,9 @@ pub async fn replay(
     clock: &Arc<dyn Clock>,
     selected: &Selected,
     pace: &mut Pace,
-    watch: impl FnMut(&Progress),
+    watch: impl FnMut(&Progress) + Send,
 ) -> Summary {
-    run(selected, pace, watch, async |events| each(store, clock, events, Change::Replay).await).await
+    run(selected, pace, watch, &mut Changing { store, clock, change: Change::Replay }).await
 }
 
 /// Removes events for good.
@@ -141,15 +141,28 @@ pub async fn purge(
     clock: &Arc<dyn Clock>,
     selected: &Selected,
     pace: &mut Pace,
-    watch: impl FnMut(&Progress),
+    watch: impl FnMut(&Progress) + Send,
 ) -> Summary {
-    run(selected, pace, watch, async |events| each(store, clock, events, Change::Purge).await).await
+    run(selected, pace, watch, &mut Changing { store, clock, change: Change::Purge }).await
 }
 
 #[derive(Clone, Copy)]
 enum Change {
     Replay,
     Purge,
+}
+
+/// Replays or purges events of one step.
+struct Changing<'a> {
+    store: &'a Arc<dyn Store>,
+    clock: &'a Arc<dyn Clock>,
+    change: Change,
+}
+
+impl Step for Changing<'_> {
+    fn take(&mut self, events: Vec<EventId>) -> Answer<'_, u64> {
+        Box::pin(each(self.store, self.clock, events, self.change))
+    }
 }
 
 /// Changes events beside each other: stores put what comes together into few transactions.
@@ -221,33 +234,50 @@ pub async fn repair(
     selected: &Selected,
     repairs: &Repairs<'_>,
     pace: &mut Pace,
-    mut tell: impl FnMut(Treated),
-    watch: impl FnMut(&Progress),
+    tell: impl FnMut(Treated) + Send,
+    watch: impl FnMut(&Progress) + Send,
 ) -> Summary {
-    run(selected, pace, watch, async |events| {
+    run(selected, pace, watch, &mut Repairing { store, clock, repairs, tell }).await
+}
+
+/// Repairs events of one step.
+struct Repairing<'a, T> {
+    store: &'a Arc<dyn Store>,
+    clock: &'a Arc<dyn Clock>,
+    repairs: &'a Repairs<'a>,
+    tell: T,
+}
+
+impl<T: FnMut(Treated) + Send> Step for Repairing<'_, T> {
+    fn take(&mut self, events: Vec<EventId>) -> Answer<'_, u64> {
+        Box::pin(self.repair(events))
+    }
+}
+
+impl<T: FnMut(Treated) + Send> Repairing<'_, T> {
+    async fn repair(&mut self, events: Vec<EventId>) -> Result<u64> {
         let mut plans = Vec::with_capacity(events.len());
         for event in events {
-            match draft(store, event, repairs).await? {
+            match draft(self.store, event, self.repairs).await? {
                 Ok(plan) if plan.is_ready() => plans.push(plan),
                 Ok(plan) => {
                     let cause = plan.problem.clone().unwrap_or_else(|| cannot("no_key", "it has no key"));
-                    tell(Treated::Cannot { event, cause, plan: Some(Box::new(plan)) });
+                    (self.tell)(Treated::Cannot { event, cause, plan: Some(Box::new(plan)) });
                 }
-                Err(cause) => tell(Treated::Cannot { event, cause, plan: None }),
+                Err(cause) => (self.tell)(Treated::Cannot { event, cause, plan: None }),
             }
         }
-        let now = clock.now();
-        let ids: Vec<EventId> = plans.iter().map(|_| repairs.ids.next(now)).collect();
+        let now = self.clock.now();
+        let ids: Vec<EventId> = plans.iter().map(|_| self.repairs.ids.next(now)).collect();
         let wanted = plans.iter().zip(&ids).map(|(plan, id)| plan.repair(*id)).collect::<Result<Vec<_>>>()?;
         let mut done = 0;
-        let answers = if wanted.is_empty() { Vec::new() } else { store.repair(wanted, now).await? };
+        let answers = if wanted.is_empty() { Vec::new() } else { self.store.repair(wanted, now).await? };
         for ((plan, own), repaired) in plans.into_iter().zip(ids).zip(answers) {
             done += u64::from(matches!(repaired, Repaired::Done(_)));
-            tell(Treated::Repaired { plan: Box::new(plan), own, repaired });
+            (self.tell)(Treated::Repaired { plan: Box::new(plan), own, repaired });
         }
         Ok(done)
-    })
-    .await
+    }
 }
 
 /// Plans the repair of an event, or tells why not; nothing is changed.
@@ -282,12 +312,18 @@ fn cannot(code: &str, message: &str) -> Cause {
     Cause::new(Class::Schema, code, message)
 }
 
-/// Takes events step by step; `step` answers how many it changed.
+/// What a job does with some events at a time.
+trait Step: Send {
+    /// Changes them; how many were.
+    fn take(&mut self, events: Vec<EventId>) -> Answer<'_, u64>;
+}
+
+/// Takes events step by step.
 async fn run(
     selected: &Selected,
     pace: &mut Pace,
-    mut watch: impl FnMut(&Progress),
-    mut step: impl AsyncFnMut(Vec<EventId>) -> Result<u64>,
+    mut watch: impl FnMut(&Progress) + Send,
+    step: &mut impl Step,
 ) -> Summary {
     let planned = selected.events.len() as u64;
     let mut progress = Progress { planned, left: planned, ..Progress::default() };
@@ -309,7 +345,7 @@ async fn run(
         if *pace.stop.borrow() {
             return Summary { progress, cancelled: true, failure: None };
         }
-        match step(events.to_vec()).await {
+        match step.take(events.to_vec()).await {
             Ok(done) => {
                 let count = events.len() as u64;
                 progress.done += done;

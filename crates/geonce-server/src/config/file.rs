@@ -120,7 +120,7 @@ pub(super) struct Source {
     pub(super) map: Option<Map>,
     /// Which payloads are taken at all.
     pub(super) accept: Option<Accept>,
-    /// What becomes of geometries that are not valid: refused, or kept as dead to be repaired [default: reject].
+    /// What becomes of geometries that are not valid: refused, kept as dead to be repaired, or repaired at once [default: reject].
     pub(super) invalid: Option<InvalidWord>,
     /// How long the sender keeps trying; `geonce check` compares it with the store's window.
     pub(super) redelivery: Option<Span>,

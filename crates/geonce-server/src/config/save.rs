@@ -168,7 +168,14 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
     all.extend(policy.feature.as_ref().map(|pointer| ("feature", text(pointer.as_str()))));
     all.extend(accept(source).map(|accept| ("accept", accept)));
     all.extend([
-        ("invalid", text(if source.invalid == Invalid::Reject { "reject" } else { "dead" })),
+        (
+            "invalid",
+            text(match source.invalid {
+                Invalid::Reject => "reject",
+                Invalid::Dead => "dead",
+                Invalid::Repair => "repair",
+            }),
+        ),
         ("order", text(if source.ordered { "entity" } else { "none" })),
         ("fresh_status", Value::Integer(source.fresh_status.into())),
         ("ack_within", span(source.ack_within)),

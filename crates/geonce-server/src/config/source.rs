@@ -82,7 +82,11 @@ impl Reading<'_> {
             Some(IdentifyWord::Spatial) => Identify::Spatial,
             Some(IdentifyWord::Delivery) => Identify::Delivery,
         };
-        let invalid = if source.invalid == Some(InvalidWord::Dead) { Invalid::Dead } else { Invalid::Reject };
+        let invalid = match source.invalid {
+            Some(InvalidWord::Reject) | None => Invalid::Reject,
+            Some(InvalidWord::Dead) => Invalid::Dead,
+            Some(InvalidWord::Repair) => Invalid::Repair,
+        };
         let ordered = source.order == Some(OrderWord::Entity);
         let fresh_status = source.fresh_status.unwrap_or(if layout.wants_plain_success() { 200 } else { 202 });
         if !matches!(fresh_status, 200 | 202) {
@@ -128,9 +132,7 @@ impl Reading<'_> {
     /// Refuses what this release cannot do yet.
     fn later(&self, source: &file::Source, name: &str) -> Result<(), Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
-        self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")?;
-        let repair = source.invalid == Some(InvalidWord::Repair);
-        self.not_yet(&at("invalid"), repair, "payloads are rejected, or kept with \"dead\"")
+        self.not_yet(&at("near"), source.near.is_some(), "near-duplicates are not looked for")
     }
 
     fn signed_or_said(&self, name: &str, verified: bool, allow_unsigned: Option<bool>) -> Result<(), Failure> {

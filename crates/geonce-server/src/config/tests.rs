@@ -258,7 +258,6 @@ fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
 fn what_this_release_cannot_do_is_refused_by_name() {
     for (text, path) in [
         (source("near = { vertex = \"5 cm\" }"), "source.a.near"),
-        (source("invalid = \"repair\""), "source.a.invalid"),
         (source("[sink.s]\nurl = \"gpkg:x\"\napplied_retention = \"7d\""), "sink.s.applied_retention"),
     ] {
         let failure = refused(&text, &[]);

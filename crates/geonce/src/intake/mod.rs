@@ -5,6 +5,7 @@
 
 mod delivery_id;
 mod gaps;
+mod mend;
 pub mod preset;
 mod read;
 
@@ -51,6 +52,8 @@ pub enum Invalid {
     Reject,
     /// They are kept as dead, to be repaired.
     Dead,
+    /// They are kept as dead and repaired on the grid at once, as events of their own.
+    Repair,
 }
 
 /// Where events come in.
@@ -351,7 +354,7 @@ impl Intake {
         Refused::Payload(fault)
     }
 
-    async fn record(&self, source: &Source, read: read::Read, now: Timestamp) -> Result<Receipt, Refused> {
+    async fn record(&self, source: &Arc<Source>, read: read::Read, now: Timestamp) -> Result<Receipt, Refused> {
         let several = read.several;
         if read.features.is_empty() {
             return Ok(Receipt { several, features: Vec::new(), keying: Duration::ZERO, storing: Duration::ZERO });
@@ -371,12 +374,14 @@ impl Intake {
                         None => Admission::Deliver(Arc::clone(&source.routes)),
                     };
                     let key = (keyed.key, keyed.aliases, keyed.spatial, keyed.content, admission, keyed.order);
-                    (key, After { id, key: keyed.key, warnings: keyed.warnings, refused })
+                    let invalid = refused.is_some();
+                    (key, After { id, key: keyed.key, warnings: keyed.warnings, refused, invalid })
                 }
                 Err(fault) => {
                     let key = read::refused_key(&source.policy.scope, &feature.payload);
                     let admission = Admission::Dead(fault.clone().into_cause(), Arc::clone(&source.routes));
-                    let after = After { id, key, warnings: Vec::new(), refused: Some((fault, feature.line)) };
+                    let after =
+                        After { id, key, warnings: Vec::new(), refused: Some((fault, feature.line)), invalid: false };
                     ((key, Vec::new(), Vec::new(), *key.digest(), admission, None), after)
                 }
             };
@@ -403,7 +408,12 @@ impl Intake {
             let message = format!("recording {} events: the store gave {} verdicts", rest.len(), verdicts.len());
             return Err(Refused::Store(Error::new(Kind::Internal, message)));
         }
-        let features = rest.into_iter().zip(verdicts).map(|(after, verdict)| after.receipt(verdict)).collect();
+        let kept: Vec<_> = rest.iter().map(|after| (after.id, after.key, after.invalid)).collect();
+        let receipts = rest.into_iter().zip(&verdicts).map(|(after, verdict)| after.receipt(*verdict));
+        let mut features: Vec<FeatureReceipt> = receipts.collect();
+        if source.invalid == Invalid::Repair && kept.iter().any(|(.., invalid)| *invalid) {
+            self.mend(source, &kept, &verdicts, &mut features, now).await;
+        }
         Ok(Receipt { several, features, keying: Duration::ZERO, storing: Duration::ZERO })
     }
 
@@ -427,11 +437,13 @@ struct After {
     key: Fingerprint,
     warnings: Vec<Warning>,
     refused: Option<(Fault, u64)>,
+    /// Whether that is because its geometry, which can be read, is not valid.
+    invalid: bool,
 }
 
 impl After {
     fn receipt(self, verdict: Verdict) -> FeatureReceipt {
-        let After { id, key, warnings, refused } = self;
+        let After { id, key, warnings, refused, invalid: _ } = self;
         if let Some((fault, line)) = refused {
             let kept = Some(match verdict {
                 Verdict::Accepted => id,

@@ -247,3 +247,28 @@ async fn events_of_an_ordered_source_wait_for_others_of_their_entity() {
         rig.store.list(request).await.unwrap().iter().rev().map(|record| record.work[0].held.is_some()).collect();
     assert_eq!(held, [true, false, false, true]);
 }
+
+#[tokio::test]
+async fn a_source_may_repair_what_is_not_valid_on_arrival() {
+    let rig = Rig::new(|source| source.invalid = Invalid::Repair);
+    // Twice in one request: the second is the first's.
+    let both = rig.send(Format::Lines, &format!("{BOW_TIE}\n{BOW_TIE}\n{POINT}\n")).await.unwrap();
+    assert_eq!(words(&both), ["accepted", "duplicate", "accepted"]);
+    let FeatureReceipt::Accepted { event, warnings, .. } = &both.features[0] else { panic!("{both:?}") };
+    assert_eq!((warnings.len(), warnings[0].code), (1, "repaired"));
+    let again = rig.send(Format::Json, BOW_TIE).await.unwrap();
+    assert_eq!(words(&again), ["duplicate"]);
+    let ledger = rig.ledger().await;
+    assert_eq!((ledger.received, ledger.repaired, ledger.waiting, ledger.duplicate, ledger.dead), (5, 1, 2, 2, 0));
+    let filter = crate::store::Filter { id: Some(*event), ..crate::store::Filter::default() };
+    let request = ListRequest { filter, limit: 1, payloads: true, ..ListRequest::default() };
+    let made = rig.store.list(request).await.unwrap().remove(0);
+    assert!(made.payload.unwrap().windows(12).any(|bytes| bytes == b"MultiPolygon"));
+    assert!(made.origin.is_some());
+    // What the grid cannot mend stays dead; a redelivery finds it so.
+    let flat = BOW_TIE.replace("[1,0],[0,1]", "[2,2],[3,3]");
+    for _ in 0..2 {
+        assert_eq!(words(&rig.send(Format::Json, &flat).await.unwrap()), ["kept"]);
+    }
+    assert_eq!(rig.ledger().await.dead, 1);
+}

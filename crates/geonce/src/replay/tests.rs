@@ -239,7 +239,8 @@ async fn a_thousand_dead_letters_are_repaired_and_replayed_twice_into_a_geopacka
     let file = folder.path().join("map.gpkg");
     let rows = || {
         let connection = rusqlite::Connection::open(&file).unwrap();
-        connection.query_row("SELECT count(*) FROM map", [], |row| row.get(0)).unwrap()
+        let count: i64 = connection.query_row("SELECT count(*) FROM map", [], |row| row.get(0)).unwrap();
+        usize::try_from(count).unwrap()
     };
     let open = || store::open("sqlite::memory:", &Options::default(), Access::Gateway, Path::new("")).unwrap();
     through_repair_and_replay(open, map, rows).await;
