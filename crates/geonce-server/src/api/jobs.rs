@@ -199,11 +199,8 @@ async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, b
     let summary = match entry {
         Ok(entry) => {
             let (of_task, of_id) = (Arc::clone(&gateway), id.clone());
-            let runtime = tokio::runtime::Handle::current();
-            // On a thread of its own, so that its steps need not be movable. Should it fail in a way that is our fault, the
-            // job has ended all the same.
-            let work = move || runtime.block_on(treat(&of_task, kind, &of_id, task, stop));
-            let treated = tokio::task::spawn_blocking(work).await;
+            // Should it fail in a way that is our fault, the job has ended all the same.
+            let treated = tokio::spawn(async move { treat(&of_task, kind, &of_id, task, stop).await }).await;
             let fault =
                 |_| Err(geonce::Error::new(geonce::error::Kind::Internal, "a job failed in a way that is our fault"));
             let summary = treated.map_or_else(fault, Ok);

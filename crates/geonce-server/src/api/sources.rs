@@ -105,6 +105,7 @@ fn policy(source: &Source) -> Value {
         "invalid": match source.invalid {
             Invalid::Reject => "reject",
             Invalid::Dead => "dead",
+            Invalid::Repair => "repair",
         },
         "ordered": source.ordered,
     })
