@@ -154,13 +154,12 @@ fn api_runtime() -> Result<Runtime, Failure> {
 
 /// Who may ask: whoever has the token that is configured, or the one in the data folder.
 fn api_access(settings: &Settings) -> Result<ApiAccess, Failure> {
-    let secret = match &settings.api.token {
-        Some((secret, _)) => secret.clone(),
-        None => {
-            let (secret, file) = token::own(&settings.data)?;
-            tracing::info!(file = %file.display(), "the token of the API");
-            secret
-        }
+    let secret = if let Some((secret, _)) = &settings.api.token {
+        secret.clone()
+    } else {
+        let (secret, file) = token::own(&settings.data)?;
+        tracing::info!(file = %file.display(), "the token of the API");
+        secret
     };
     Ok(ApiAccess::new(secret, settings.api.remote, settings.api.listen.is_some())?)
 }

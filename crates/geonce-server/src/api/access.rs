@@ -69,13 +69,11 @@ fn authority(text: &str) -> Option<Authority> {
 /// Whether a name, or an address, is this machine's for itself.
 fn is_this_machine(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    match address.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().is_loopback(),
-        Err(_) => {
-            let host = host.to_ascii_lowercase();
-            host == "localhost" || host.ends_with(".localhost")
-        }
+    if let Ok(address) = address.parse::<IpAddr>() {
+        return address.to_canonical().is_loopback();
     }
+    let host = host.to_ascii_lowercase();
+    host == "localhost" || host.ends_with(".localhost")
 }
 
 /// Whether an origin is the host that was asked.

@@ -9,6 +9,7 @@ use geonce::event::{EventId, State};
 use geonce::store::{Filter, ListRequest, Record};
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
+use std::fmt::Write;
 
 /// A page, the latest first.
 pub(super) async fn list(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {
@@ -25,10 +26,10 @@ pub(super) fn listed(name: &str, lines: impl Iterator<Item = String>, next: Opti
         text.push_str(if i == 0 { "" } else { "," });
         text.push_str(&line);
     }
-    match next {
-        Some(next) => text.push_str(&format!("],\"next\":\"{next}\"}}")),
-        None => text.push_str("],\"next\":null}"),
-    }
+    let _ = match next {
+        Some(next) => write!(text, "],\"next\":\"{next}\"}}"),
+        None => write!(text, "],\"next\":null}}"),
+    };
     text
 }
 

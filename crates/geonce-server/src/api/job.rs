@@ -132,9 +132,9 @@ impl Job {
     }
 
     /// Notes how it has ended.
-    pub(super) fn end(&mut self, ended: geonce::Result<Summary>, now: Timestamp) {
+    pub(super) fn end(&mut self, ended: &geonce::Result<Summary>, now: Timestamp) {
         self.ended = Some(now);
-        let (state, failure) = match &ended {
+        let (state, failure) = match ended {
             Ok(Summary { failure: Some(error), .. }) | Err(error) => (State::Failed, Some(error)),
             Ok(Summary { cancelled: true, .. }) => (State::Cancelled, None),
             Ok(_) => (State::Done, None),
@@ -144,7 +144,7 @@ impl Job {
             tracing::warn!(job = self.id, %error, hint = error.hint_text(), "a job failed");
             self.error = Some(error.kind().as_str());
         }
-        if let Ok(summary) = &ended {
+        if let Ok(summary) = ended {
             self.progress = summary.progress;
             self.summary = told(summary, self.kind);
         }

@@ -168,7 +168,7 @@ pub(super) fn show(gateway: &Gateway, kind: Kind, call: &Call) -> Result<Answer,
 }
 
 /// Runs a plan. One that runs already goes on. Nothing is run that the audit trail does not know of.
-pub(super) async fn run(gateway: &Arc<Gateway>, kind: Kind, call: &Call) -> Result<Answer, Problem> {
+pub(super) fn run(gateway: &Arc<Gateway>, kind: Kind, call: &Call) -> Result<Answer, Problem> {
     Query::read(call.query.as_deref(), &[])?;
     let (id, now) = (&call.found.id, gateway.clock.now());
     if let Some(begun) = gateway.api.jobs.begin(kind, id, now)? {
@@ -210,7 +210,7 @@ async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, b
         Err(error) => Err(error),
     };
     let ended = gateway.api.jobs.with(kind, &id, |job| {
-        job.end(summary, gateway.clock.now());
+        job.end(&summary, gateway.clock.now());
         job.state
     });
     gateway.api.jobs.ended.notify_waiters();

@@ -123,7 +123,7 @@ pub(crate) async fn handle(gateway: Arc<Gateway>, call: Call) -> Result<Answer, 
         Action::PlanPurge => purges::plan(gateway, &call).await,
         Action::Jobs(kind) => jobs::list(gateway, kind, &call),
         Action::Job(kind) => jobs::show(gateway, kind, &call),
-        Action::Run(kind) => jobs::run(gateway, kind, &call).await,
+        Action::Run(kind) => jobs::run(gateway, kind, &call),
         Action::Cancel(kind) => jobs::cancel(gateway, kind, &call),
         Action::Stream | Action::Openapi => Err(Problem::internal()),
     }

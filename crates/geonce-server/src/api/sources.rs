@@ -70,7 +70,7 @@ fn policy(source: &Source) -> Value {
     let pointer = |pointer: &Option<geonce_key::Pointer>| pointer.as_ref().map(|pointer| pointer.as_str().to_owned());
     let (identity, ignore) = match &policy.identity {
         Identity::Fields(fields) => (Some(fields.iter().map(field).collect::<Vec<_>>()), None),
-        Identity::Whole { ignore } => (None, Some(ignore.iter().map(|at| at.as_str()).collect::<Vec<_>>())),
+        Identity::Whole { ignore } => (None, Some(ignore.iter().map(geonce_key::Pointer::as_str).collect::<Vec<_>>())),
     };
     json!({
         "identity": identity,

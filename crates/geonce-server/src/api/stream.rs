@@ -258,11 +258,11 @@ type Next = Pin<Box<dyn Future<Output = (Reader, Option<Bytes>)> + Send>>;
 /// What a reader reads, as a body.
 struct Flow(Option<Next>);
 
-fn next(mut reader: Reader) -> Option<Next> {
-    Some(Box::pin(async move {
+fn next(mut reader: Reader) -> Next {
+    Box::pin(async move {
         let piece = reader.piece().await;
         (reader, piece)
-    }))
+    })
 }
 
 impl Body for Flow {
@@ -273,7 +273,7 @@ impl Body for Flow {
         let this = self.get_mut();
         let Some(waiting) = &mut this.0 else { return Poll::Ready(None) };
         let (reader, piece) = std::task::ready!(waiting.as_mut().poll(context));
-        this.0 = piece.is_some().then(|| next(reader)).flatten();
+        this.0 = piece.is_some().then(|| next(reader));
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
@@ -286,7 +286,7 @@ pub(super) fn answer(gateway: &Gateway, headers: &HeaderMap) -> Result<Answer, P
     let reader = gateway.api.stream.follow(last, heartbeat);
     let reader = reader.ok_or_else(|| problem::too_many("as many as may be follow what happens"))?;
     let mut answer = respond(StatusCode::OK, HeaderValue::from_static("text/event-stream"), "");
-    *answer.body_mut() = Reply::Flow(Box::pin(Flow(next(reader))));
+    *answer.body_mut() = Reply::Flow(Box::pin(Flow(Some(next(reader)))));
     Ok(answer)
 }
 

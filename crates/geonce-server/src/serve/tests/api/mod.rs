@@ -151,7 +151,7 @@ fn close(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.values_mut().for_each(close);
-            let described = members.get("properties").is_some_and(|properties| properties.is_object());
+            let described = members.get("properties").is_some_and(Value::is_object);
             if described && members.get("type").is_some_and(|of| of == "object") {
                 members.entry("additionalProperties").or_insert(Value::Bool(false));
             }
