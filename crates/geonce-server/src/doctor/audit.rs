@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::record;
 use crate::show::{count, escaped};
 use crate::tool::Tool;
-use geonce::event::EventId;
+use geonce::event::{EventId, Outcome};
 use geonce::store::{Filter, Record};
 use geonce_key::{Input, Keyed, Keyer};
 use std::collections::HashMap;
@@ -64,7 +64,8 @@ impl Audit {
                 second.write(keyer.canonical_bytes());
                 self.keyed(record, &keyed, second.finish());
             }
-            Err(_) if record.cause.is_some() => self.refused += 1,
+            // What was refused has no key of its own, and one that was repaired since is done.
+            Err(_) if record.cause.is_some() || record.outcome == Some(Outcome::Repaired) => self.refused += 1,
             Err(error) => {
                 self.drift += 1;
                 self.example(record, &format!("today's policy refuses it: {}", error.code().as_str()));
@@ -101,7 +102,7 @@ impl Audit {
         for (number, what) in [
             (self.drift, "keys differ: the policy has changed; name the old one in previous"),
             (self.collisions, "collisions: one key, two contents"),
-            (self.refused, "dead without a key of their own"),
+            (self.refused, "refused, without a key of their own"),
             (self.without_payload, "without payload: nothing to make a key from"),
             (self.without_policy, "of sources that are not configured"),
         ] {
