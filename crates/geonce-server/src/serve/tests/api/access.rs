@@ -3,11 +3,14 @@
 use super::super::store::TestStore;
 use super::super::{Client, PATIENCE, POINT, TOKEN, post};
 use super::{Gate, request};
-use crate::api::{BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX};
+use crate::api::{Access, Api, BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, Stream};
 use geonce::error::Kind;
+use geonce::store::{self, Access as StoreAccess, Options};
+use geonce_key::policy::Secret;
 use serde_json::json;
+use std::path::Path;
 use std::sync::Arc;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 fn asked(host: &str, headers: &str) -> String {
     format!("GET /api/v1/status HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n")
@@ -45,6 +48,24 @@ async fn other_hosts_and_their_pages_are_refused_before_the_token_counts() {
     assert_eq!(own.header("access-control-allow-origin"), None);
     let preflight = "OPTIONS /api/v1/status HTTP/1.1\r\nhost: localhost\r\norigin: http://localhost\r\n\r\n";
     gate.raw(preflight).await.is_problem(401, "api_token");
+}
+
+#[tokio::test]
+async fn an_api_with_an_address_of_its_own_is_nowhere_else_and_alone_there() {
+    let store = store::open("sqlite::memory:", &Options::default(), StoreAccess::Gateway, Path::new("")).unwrap();
+    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = door.local_addr().unwrap();
+    let access = Access::new(Secret::new(TOKEN), false, true).unwrap();
+    let api = Api::new(access, tokio::runtime::Handle::current(), Stream::new(1), "test");
+    let mut gate = Gate::at(store, api, Some(door)).await;
+    gate.raw(request("GET", "/status", None)).await.is_problem(404, "not_found");
+    assert_eq!(gate.raw(post("/in/drones", "", POINT)).await.status, 202);
+    gate.address = address;
+    assert_eq!(gate.raw(request("GET", "/status", None)).await.status, 200);
+    gate.raw(request("POST", "/status", None).replace("/api/v1/status", "/in/drones"))
+        .await
+        .is_problem(404, "not_found");
+    gate.raw("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await.is_problem(401, "api_token");
 }
 
 #[tokio::test]

@@ -6,10 +6,10 @@ mod reading;
 mod stream;
 
 use super::{Client, PATIENCE, Reply, TOKEN};
-use crate::api::{OPENAPI, PREFIX, ROUTES};
+use crate::api::{Api, OPENAPI, PREFIX, ROUTES};
 use crate::serve::listen::Drained;
 use crate::serve::metrics::Metrics;
-use crate::serve::{Gateway, Limits, Parts, Route, run};
+use crate::serve::{Gateway, Limits, Listeners, Parts, Route, run};
 use geonce::clock::SystemClock;
 use geonce::intake::{Intake, Invalid, Source};
 use geonce::store::{self, Access as StoreAccess, Options, Store};
@@ -42,6 +42,10 @@ impl Gate {
     }
 
     async fn with(store: Arc<dyn Store>) -> Gate {
+        Gate::at(store, super::api(), None).await
+    }
+
+    async fn at(store: Arc<dyn Store>, api: Api, door: Option<TcpListener>) -> Gate {
         let clock = Arc::new(SystemClock);
         let policy = Policy { scope: "drones".to_owned(), ..Policy::default() };
         let mut source = Source::new("drones", policy, &["zones".to_owned()]).unwrap();
@@ -60,14 +64,14 @@ impl Gate {
             limits: Limits::default(),
             checks: Vec::new(),
             metrics: Metrics::new(["drones"], ["zones"]),
-            api: super::api(),
+            api,
         }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = gateway.clone();
         let running = tokio::spawn(async move {
-            run(serving, listener, async {
+            run(serving, Listeners { senders: listener, api: door }, async {
                 let _ = stopped.await;
             })
             .await
