@@ -223,14 +223,29 @@ def replays(api: Api, receiver: Receiver) -> str:
     return f"{first} replayed before it was cancelled, {DEAD - first} after; {len(entries)} audit entries"
 
 
+def repair(api: Api) -> str:
+    """A bow tie dies, and what is made of it is applied."""
+    lines = [json.dumps({"type": "Polygon", "coordinates": [[[0, 0], [1, 1], [1, 0], [0, i], [0, 0]]]}) for i in (1, 2)]
+    ids = [receipt["event"] for receipt in send(api.gateway, "drones", lines)]
+    job = api.post("/repairs", {"filter": {"events": ids}}, 201)
+    assert [one["valid"] for one in job["repairs"]] == [True, True], job
+    api.post(f"/repairs/{job['id']}/run", None, 202)
+    api.wait("it is repaired", lambda: api.get(f"/repairs/{job['id']}")["state"] == "done")
+    new = [result["event"] for result in api.get(f"/repairs/{job['id']}")["results"]]
+    api.wait("it is applied", lambda: all(api.get(f"/events/{event}")["outcome"] == "applied" for event in new))
+    assert [api.get(f"/events/{event}")["repaired"] for event in ids] == new
+    return f"{len(new)} repaired and applied"
+
+
 def any_input(api: Api, examples: int) -> str:
     tool = Path(sys.executable).parent / "schemathesis"
     command = [
         tool, "run", DOCUMENT, "--url", f"http://127.0.0.1:{api.gateway.port}", "--header", f"Authorization: Bearer {api.token}",
         "--max-examples", examples, "--seed", 7, "--exclude-path", "/api/v1/stream", "--request-timeout", 20,
-        "--exclude-checks", "positive_data_acceptance", "--phases", "examples,coverage,fuzzing",
+        "--exclude-checks", "positive_data_acceptance,use_after_free", "--phases", "examples,coverage,fuzzing,stateful",
         "--suppress-health-check", "all", "--warnings", "off", "--no-shrink", "--continue-on-failure",
     ]  # fmt: skip
+    # Left out: that whatever fits the schema is taken (a payload may still be no GeoJSON), and that a job that was cancelled is gone.
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=folder, check=False)
@@ -264,6 +279,7 @@ def main() -> None:
             books = {source["source"]: source["books"] for source in api.get("/sources")["sources"]}
             assert all(book["balanced"] for book in books.values()), books
             assert books["fussy"]["applied"] == DEAD, books
+            print(f"repair: {repair(api)}")
             print("books: " + ", ".join(f"{name} {book['received']} received" for name, book in books.items()) + ", balanced")
         finally:
             gateway.stop()
