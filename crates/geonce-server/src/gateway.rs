@@ -2,21 +2,24 @@
 //!
 //! Workers have a thread of their own: decoding a large batch must not hold up an acknowledgement.
 
+use crate::api::{Access as ApiAccess, Api, Stream, token};
 use crate::config::{OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
-use crate::serve::{self, Check, Gateway, Health, Parts, Route, logs};
+use crate::serve::{self, Check, Gateway, Health, Listeners, Parts, Route, logs};
 use geonce::cache::{self, Cached};
 use geonce::clock::{Clock, SystemClock};
 use geonce::delivery::near::Near;
 use geonce::delivery::{self, Delivery, Destination, Observer, WORKERS};
 use geonce::error::Kind;
+use geonce::event::{Cause, EventId};
 use geonce::intake::{Intake, Source};
 use geonce::sink;
 use geonce::store::spill::{self, Journal};
 use geonce::store::{self, Access, Store};
 use std::collections::{HashMap, HashSet};
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,6 +30,9 @@ use tokio::sync::watch;
 
 /// How long workers may take to finish what is in their hands.
 const WORKERS_STOP_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long what the API began may take to finish.
+const API_STOPS_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a sink may take to answer at the start: nobody is acknowledged meanwhile.
 const SINK_CHECK_MAX: Duration = Duration::from_secs(3);
@@ -49,9 +55,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
     // First of all: an address that is taken is found before anything is opened, and nobody takes it meanwhile.
-    let listener = runtime.block_on(TcpListener::bind(settings.listen)).map_err(|error| {
-        Failure::io(&format!("listening on {}", settings.listen), &error).hint("choose another address with --listen")
-    })?;
+    let listeners = runtime.block_on(listen(settings))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = open_store(settings, &runtime, &clock)?;
     let cached = cached(settings, &store, &clock)?;
@@ -61,6 +65,9 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     let destinations = destinations(settings, &runtime)?;
     let intake = Intake::new(Arc::clone(&store), Arc::clone(&clock));
     let pressure = intake.pressure();
+    let api_runtime = api_runtime()?;
+    let stream = Stream::new(clock.now().millis().unsigned_abs());
+    let api = Api::new(api_access(settings)?, api_runtime.handle().clone(), Arc::clone(&stream), &settings.instance);
     let gateway = Gateway::new(Parts {
         store: Arc::clone(&store),
         intake,
@@ -73,6 +80,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         limits: settings.limits.receiver.clone(),
         checks: destinations.iter().map(check).chain(cached.as_ref().map(cache_check)).collect(),
         metrics: Arc::clone(&metrics),
+        api,
     });
     let delivery = Arc::new(Delivery {
         store: Arc::clone(&store),
@@ -82,15 +90,17 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         lateness: lateness(settings),
         lease: settings.store.lease,
         holder: settings.instance.as_str().into(),
-        observer: metrics,
+        observer: Arc::new(Observers { metrics, stream }),
         pressure,
     });
     let (stop, stopped) = watch::channel(false);
     let workers = start_workers(delivery, destinations.clone(), stopped)?;
     tracing::info!(listen = %settings.listen, data = %settings.data.display(), "ready");
-    let drained = runtime.block_on(serve::run(Arc::new(gateway), listener, until_told()));
+    let drained = runtime.block_on(serve::run(Arc::new(gateway), listeners, until_told()));
     tracing::info!("stopping");
     stop.send_replace(true);
+    // A job that is cut off here can be planned again: each of its steps is whole.
+    api_runtime.shutdown_timeout(API_STOPS_WITHIN);
     wait_for(workers);
     runtime.block_on(async {
         for destination in &destinations {
@@ -118,6 +128,43 @@ fn tell(notice: &str) {
     } else {
         tracing::warn!("{notice}");
     }
+}
+
+/// Takes the addresses that the gateway listens on.
+async fn listen(settings: &Settings) -> Result<Listeners, Failure> {
+    let bind = async |address: SocketAddr, hint: &str| {
+        let bound = TcpListener::bind(address).await;
+        bound.map_err(|error| Failure::io(&format!("listening on {address}"), &error).hint(hint))
+    };
+    let senders = bind(settings.listen, "choose another address with --listen").await?;
+    let api = match settings.api.listen {
+        Some(address) => Some(bind(address, "choose another address with listen in [api]").await?),
+        None => None,
+    };
+    Ok(Listeners { senders, api })
+}
+
+/// Where requests of the API are handled: a thread that has what acknowledging leaves of the processor.
+fn api_runtime() -> Result<Runtime, Failure> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .thread_name("api")
+        .on_thread_start(geonce::background::yield_to_others)
+        .build()
+        .map_err(|error| Failure::io("starting threads", &error))
+}
+
+/// Who may ask: whoever has the token that is configured, or the one in the data folder.
+fn api_access(settings: &Settings) -> Result<ApiAccess, Failure> {
+    let secret = if let Some((secret, _)) = &settings.api.token {
+        secret.clone()
+    } else {
+        let (secret, file) = token::own(&settings.data)?;
+        tracing::info!(file = %file.display(), "the token of the API");
+        secret
+    };
+    Ok(ApiAccess::new(secret, settings.api.remote, settings.api.listen.is_some())?)
 }
 
 fn create_folder(folder: &Path) -> Result<(), Failure> {
@@ -303,17 +350,24 @@ async fn sweep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, mut stopped: watch:
     }
 }
 
-impl Observer for Metrics {
-    fn attempt(&self, sink: &str, result: &'static str) {
-        self.attempts(sink, result, 1);
+/// Whoever wants to know what happens at sinks.
+struct Observers {
+    metrics: Arc<Metrics>,
+    stream: Arc<Stream>,
+}
+
+impl Observer for Observers {
+    fn attempt(&self, sink: &str, event: EventId, result: &'static str, cause: Option<&Cause>) {
+        self.metrics.attempts(sink, result, 1);
+        self.stream.attempted(sink, event, result, cause);
     }
 
     fn wrote(&self, sink: &str, _events: usize, took: Duration) {
-        Metrics::wrote(self, sink, took);
+        self.metrics.wrote(sink, took);
     }
 
     fn trouble(&self, sink: &str, error: &geonce::Error) {
-        if let Some(more) = self.troubles_logged.now() {
+        if let Some(more) = self.metrics.troubles_logged.now() {
             tracing::warn!(sink, %error, kind = error.kind().as_str(), hint = error.hint_text(), more, "delivery is held up");
         }
     }

@@ -41,6 +41,25 @@ pub(crate) fn run(arguments: &KeyArguments) -> Outcome {
     Ok(tally.refused.is_empty())
 }
 
+/// What is known of a payload, as `--json --canonical --validity` writes it; of a collection, of each of its features, refused
+/// ones among them.
+pub(crate) fn described(policy: &Policy, input: geonce_key::Input<'_>) -> Result<Vec<String>, Error> {
+    let style = Style { encoding: Encoding::Base64, json: true, canonical: true, validity: true, strict: false };
+    let mut worker = Worker { keyer: Keyer::new(policy)?, style };
+    let mut answer = Answer::default();
+    match worker.keyer.key(input) {
+        Ok(keyed) => worker.write(1, &keyed, &mut answer),
+        Err(error) if worker.is_collection(&error, "", input.form) => {
+            if collection_in(input.bytes, &policy.limits)?.is_none() {
+                return Err(error);
+            }
+            worker.collection(1, input.bytes, &mut answer);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(answer.text.lines().map(str::to_owned).collect())
+}
+
 /// How answers are written.
 #[derive(Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]

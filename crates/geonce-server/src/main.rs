@@ -3,6 +3,7 @@
 //! Results go to standard output, everything else to standard error. Exit codes: 0 yes, 1 the answer is no,
 //! 2 usage or environment, 130 ended by Ctrl-C. `once` passes on the code of its command, and has 125 for its own failures.
 
+mod api;
 mod arguments;
 mod check;
 mod config;

@@ -65,6 +65,19 @@ pub(crate) fn append(object: &mut String, bytes: &[u8], form: Form) {
     let _ = write!(object, ",\"{name}\":{value}");
 }
 
+/// The content type of a payload as it was sent.
+pub(crate) fn content_type(bytes: &[u8], form: Form) -> &'static str {
+    let text = std::str::from_utf8(bytes).ok();
+    match (form, text) {
+        (Form::Json, Some(text)) if is_json(text) => "application/json",
+        (Form::Wkt, Some(_)) => "application/wkt",
+        (Form::WkbHex, Some(_)) => "text/plain; charset=utf-8",
+        (Form::Wkb, _) => "application/wkb",
+        // What was refused may be anything.
+        _ => "application/octet-stream",
+    }
+}
+
 /// The word for a form.
 pub(crate) fn form_word(form: Form) -> &'static str {
     match form {

@@ -51,7 +51,7 @@ pub(crate) fn line(record: &Record) -> String {
             json!({
                 "sink": &*work.sink,
                 "state": work.state.as_str(),
-                "due": work.held.is_none().then(|| work.due.to_string()),
+                "due": (work.due < Timestamp::MAX).then(|| work.due.to_string()),
                 "held": work.held.as_ref().map(held),
                 "attempts": work.attempts,
                 "lapses": work.lapses,

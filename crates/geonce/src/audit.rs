@@ -23,6 +23,8 @@ pub const LEDGER: &str = "audit";
 pub const SOURCE: &str = "@audit";
 /// An entry that is not ended after so long is of a process that is gone.
 const LONGEST: Duration = Duration::from_hours(24);
+/// Between accepting an entry and leasing it there is less than this.
+const BEGINNING: Duration = Duration::from_mins(1);
 /// Interrupted entries that one beginning ends.
 const INTERRUPTED_MAX: usize = 16;
 
@@ -61,7 +63,8 @@ impl Trail {
             let filter = Filter { source: Some(SOURCE.to_owned()), state: Some(state), ..Filter::default() };
             let request = ListRequest { filter, before: None, limit: INTERRUPTED_MAX, payloads: false };
             for record in self.store.list(request).await? {
-                if record.work.iter().any(|work| work.due > now) {
+                // One that was accepted just now is about to be leased by whoever began it.
+                if record.work.iter().any(|work| work.due > now) || now.since(record.received) < BEGINNING {
                     continue;
                 }
                 let request = LeaseRequest {

@@ -19,7 +19,7 @@ pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
     CheckArguments, ConsentArguments, DeadArguments, DeadChangeArguments, DeadCommand, DeadExportArguments,
     DeadListArguments, DeadRepairArguments, DoctorArguments, EventsCommand, EventsListArguments, PlaceArguments,
-    ShowArguments, named,
+    ShowArguments, moment, named,
 };
 
 /// Each geospatial event takes effect once.

@@ -73,8 +73,8 @@ impl FilterArguments {
         Ok(Filter {
             source: self.source.clone(),
             code: self.code.clone(),
-            since: self.since.as_deref().map(|text| moment(text, now, "--since")).transpose()?,
-            until: self.until.as_deref().map(|text| moment(text, now, "--until")).transpose()?,
+            since: self.since.as_deref().map(|text| moment_of(text, now, "--since")).transpose()?,
+            until: self.until.as_deref().map(|text| moment_of(text, now, "--until")).transpose()?,
             ..Filter::default()
         })
     }
@@ -85,16 +85,25 @@ impl FilterArguments {
     }
 }
 
-/// A time that was written as such, or as so long ago.
-fn moment(text: &str, now: Timestamp, flag: &str) -> Result<Timestamp, Failure> {
+/// A time that was written as such, to the millisecond, or as so long ago.
+pub(crate) fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
     if let Ok(span) = text.parse::<crate::config::Span>() {
-        return Ok(now.minus(span.0));
+        return Some(now.minus(span.0));
     }
-    match Version::parse(text) {
-        Some(Version::Time { seconds, .. }) => Ok(Timestamp::from_millis(seconds.saturating_mul(1_000))),
-        _ => Err(Failure::new("usage", format!("{flag} {text:?} is no time"))
-            .hint("2h for two hours ago, or a time such as 2026-11-15T08:00:00Z")),
+    match Version::parse(text)? {
+        Version::Time { seconds, fraction } => {
+            let millis = format!("{fraction:0<3}").get(..3)?.parse::<i64>().ok()?;
+            Some(Timestamp::from_millis(seconds.saturating_mul(1_000).saturating_add(millis)))
+        }
+        Version::Integer(_) => None,
     }
+}
+
+fn moment_of(text: &str, now: Timestamp, flag: &str) -> Result<Timestamp, Failure> {
+    moment(text, now).ok_or_else(|| {
+        Failure::new("usage", format!("{flag} {text:?} is no time"))
+            .hint("2h for two hours ago, or a time such as 2026-11-15T08:00:00Z")
+    })
 }
 
 /// The events that an id or a key names.

@@ -2,6 +2,7 @@
 //!
 //! Nothing is judged here beyond names and types; what a value means is said where it becomes a setting.
 
+pub(super) use super::api::Api;
 use super::human::{Size, Span};
 use super::near::NearValue;
 use super::version::Delete;
@@ -30,6 +31,8 @@ pub(super) struct File {
     pub(super) limits: Limits,
     /// What is written to the log.
     pub(super) log: Log,
+    /// Who may look into events, and have something done about them: `/api/v1`.
+    pub(super) api: Api,
     /// Settings of the administration interface, which this release does not have.
     pub(super) admin: Option<Admin>,
     /// Pairs of payloads that `geonce check` compares.

@@ -19,7 +19,7 @@ const PREFIX: &str = "GEONCE_";
 /// What stands between the parts of a path in the name of a variable.
 const SEPARATOR: &str = "__";
 /// Settings whose values are never shown.
-const SECRETS: [&str; 2] = ["secret", "key_secret"];
+const SECRETS: [&str; 3] = ["secret", "key_secret", "token"];
 
 /// The variables of the environment.
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 //! Defaults < file < environment (`GEONCE_STORE__URL`) < flags. [`file`] holds names and types, [`layers`] lays one
 //! over the other and knows where each setting came from, the rest turns them into [`Settings`].
 
+mod api;
 mod cache;
 mod file;
 mod human;
@@ -33,6 +34,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use api::ApiSettings;
 pub(crate) use cache::CacheSettings;
 pub(crate) use human::Span;
 pub(crate) use layers::Environment;
@@ -91,6 +93,7 @@ pub(crate) struct Settings {
     pub(crate) sinks: BTreeMap<String, SinkSettings>,
     pub(crate) limits: LimitsSettings,
     pub(crate) log: LogSettings,
+    pub(crate) api: ApiSettings,
     pub(crate) tests: Vec<TestSettings>,
     /// What a person should know: settings without effect, sources that anybody may write to.
     pub(crate) notices: Vec<String>,
@@ -296,7 +299,7 @@ impl Reading<'_> {
     ) -> Result<Settings, Failure> {
         let mut notices = Vec::new();
         if file.admin.is_some() {
-            notices.push("[admin] has no effect: this release has no administration interface".to_owned());
+            notices.push("[admin] has no effect: the token of the API is in [api]".to_owned());
         }
         let store = self.store(file.store, overrides)?;
         let cache = file.cache.map(|cache| self.cache(cache, store.options.window)).transpose()?;
@@ -321,8 +324,22 @@ impl Reading<'_> {
             notices.push("cache = false has no effect: there is no [cache]".to_owned());
         }
         let instance = String::new();
-        let mut settings =
-            Settings { file: None, data, listen, instance, store, cache, sources, sinks, limits, log, tests, notices };
+        let api = self.api(file.api, listen)?;
+        let mut settings = Settings {
+            file: None,
+            data,
+            listen,
+            instance,
+            store,
+            cache,
+            sources,
+            sinks,
+            limits,
+            log,
+            api,
+            tests,
+            notices,
+        };
         self.bodies_fit(&settings)?;
         self.sinks_exist(&settings)?;
         self.scopes_share_sinks(&settings)?;

@@ -4,7 +4,7 @@ use super::human::{Size, Span};
 use super::source::{ARRIVAL, OnStoreDown};
 use super::store::ACCEPT_LOSS;
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
-use super::{CacheSettings, HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
+use super::{ApiSettings, CacheSettings, HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
 use geonce::intake::preset::MapPlace;
 use geonce::intake::{Identify, Invalid, Preset};
 use geonce::signature::{HmacScheme, Scheme};
@@ -47,6 +47,7 @@ impl Settings {
         section(&mut out, "[limits]", limits(&self.limits));
         let log = [("level", text(&self.log.level.to_string())), ("format", text(self.log.format.as_str()))];
         section(&mut out, "[log]", log);
+        section(&mut out, "[api]", api(&self.api));
         for test in &self.tests {
             section(&mut out, "[[test]]", test_settings(test));
         }
@@ -102,6 +103,13 @@ fn secret(shown: &Shown) -> Value {
         Shown::File(file) => table([("file", path(file))]),
         Shown::Hidden => text(HIDDEN),
     }
+}
+
+fn api(api: &ApiSettings) -> Vec<(&'static str, Value)> {
+    let mut all = vec![("remote", api.remote.into())];
+    all.extend(api.token.as_ref().map(|(_, shown)| ("token", secret(shown))));
+    all.extend(api.listen.map(|listen| ("listen", text(&listen.to_string()))));
+    all
 }
 
 fn cache_settings(cache: &CacheSettings) -> Vec<(&'static str, Value)> {

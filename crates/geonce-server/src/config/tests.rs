@@ -136,7 +136,7 @@ fn the_whole_file_becomes_settings() {
     assert_eq!(settings.sinks["copy"].options.timeout, Duration::from_secs(3));
     assert_eq!(settings.limits.features_max, 500);
     assert_eq!(settings.tests[0].same.len(), 2);
-    assert_eq!(settings.notices, ["[admin] has no effect: this release has no administration interface"]);
+    assert_eq!(settings.notices, ["[admin] has no effect: the token of the API is in [api]"]);
 }
 
 #[test]
@@ -503,6 +503,36 @@ fn a_sink_in_a_database_has_an_isolation_and_shows_no_password() {
         (sink("postgresql:x", ""), "sink.s.url"),
     ] {
         assert!(refused(&text, &[]).contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn the_api_has_a_token_that_is_never_shown_and_is_for_this_machine_unless_said() {
+    let with = |api: &str| format!("[api]\n{api}\n{}", source(""));
+    let settings = load(&with(""), &[]).unwrap();
+    assert!(settings.api.token.is_none() && settings.api.listen.is_none() && !settings.api.remote);
+    let token = "a-long-enough-token";
+    let text = with("token = \"${API_TOKEN}\"\nlisten = \"127.0.0.1:8788\"\nremote = true");
+    let settings = load(&text, &[("API_TOKEN", token)]).unwrap();
+    assert_eq!(settings.api.token.as_ref().unwrap().0.bytes(), token.as_bytes());
+    let saved = settings.to_toml();
+    assert!(
+        saved.contains("token = \"${API_TOKEN}\"")
+            && saved.contains("listen = \"127.0.0.1:8788\"")
+            && !saved.contains(token)
+    );
+    assert!(!load(&with(&format!("token = {token:?}")), &[]).unwrap().to_toml().contains(token));
+    for (api, words) in [
+        ("token = \"short\"", "16 to 1024 characters"),
+        ("token = \"with white space in it\"", "no white space"),
+        ("token = { file = \"secret\" }", "16 to 1024 characters"),
+        ("listen = \"localhost\"", "no address and port"),
+        ("listen = \"127.0.0.1:8787\"", "senders are served at this address"),
+        ("listen = \"0.0.0.0:8788\"", "remote = true"),
+        ("port = 1", "config_unknown"),
+    ] {
+        let said = refused(&with(api), &[]);
+        assert!(said.contains(words) && !said.contains("white space in it"), "{api}: {said}");
     }
 }
 

@@ -1,23 +1,23 @@
-//! Answers: what a sender reads. The only place with HTTP status codes.
+//! Answers: what a sender reads. The only place with HTTP status codes, but for those of the API (`api/problem.rs`).
 //!
 //! Problems are RFC 9457 documents with our `code`, `pointer` and `hint`. Nothing of a store's error text, which may
 //! hold file names, leaves through here.
 
 use super::body::CONTENT_TYPES;
 use super::metrics::RequestOutcome;
+use super::reply::Reply;
 use bytes::Bytes;
 use geonce::error::Kind;
 use geonce::event::{Class, EventId};
 use geonce::intake::{Fault, FeatureReceipt, Receipt, Refused};
 use geonce_key::{Encoding, Fingerprint, Warning};
-use http_body_util::Full;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use std::borrow::Cow;
 use std::fmt::Write;
 
 /// What goes back to a client.
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Reply>;
 
 /// Codes of problems that are not a payload's. `docs/errors.md` lists them.
 pub(super) mod code {
@@ -68,13 +68,13 @@ pub(super) mod code {
 const RETRY_SOON_SECONDS: u16 = 5;
 const RETRY_LATER_SECONDS: u16 = 30;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Why a request has no 2xx answer.
 #[derive(Debug)]
-pub(super) struct Problem(Box<Parts>);
+pub(crate) struct Problem(Box<Parts>);
 
 #[derive(Debug)]
 struct Parts {
@@ -88,28 +88,44 @@ struct Parts {
 }
 
 impl Problem {
-    fn new(status: StatusCode, code: impl Into<Cow<'static, str>>, detail: impl Into<Cow<'static, str>>) -> Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Problem {
         let (code, detail, pointer) = (code.into(), detail.into(), String::new());
         Problem(Box::new(Parts { status, code, detail, pointer, hint: None, retry_after_seconds: None, header: None }))
     }
 
-    fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Problem {
+    pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Problem {
         self.0.hint = Some(hint.into());
         self
     }
 
-    fn retry_after(mut self, seconds: u16) -> Problem {
+    pub(crate) fn retry_after(mut self, seconds: u16) -> Problem {
         self.0.retry_after_seconds = Some(seconds);
         self
     }
 
-    fn with(mut self, name: HeaderName, value: &'static str) -> Problem {
+    pub(crate) fn with(mut self, name: HeaderName, value: &'static str) -> Problem {
         self.0.header = Some((name, HeaderValue::from_static(value)));
         self
     }
 
+    /// The same problem, at this place of the body.
+    pub(crate) fn at(mut self, pointer: impl Into<String>) -> Problem {
+        self.0.pointer = pointer.into();
+        self
+    }
+
+    /// The same problem, where what it is about is at `prefix`.
+    pub(crate) fn under(mut self, prefix: &str) -> Problem {
+        self.0.pointer.insert_str(0, prefix);
+        self
+    }
+
     /// The stable code.
-    pub(super) fn code(&self) -> &str {
+    pub(crate) fn code(&self) -> &str {
         &self.0.code
     }
 
@@ -142,16 +158,16 @@ impl Problem {
             .hint("events are posted to /in/ and the name of a source that the gateway is configured with")
     }
 
-    pub(super) fn not_found() -> Problem {
+    pub(crate) fn not_found() -> Problem {
         Problem::new(StatusCode::NOT_FOUND, code::NOT_FOUND, "there is nothing here")
             .hint("events are posted to /in/{source}")
     }
 
-    pub(super) fn path_too_long() -> Problem {
+    pub(crate) fn path_too_long() -> Problem {
         Problem::new(StatusCode::URI_TOO_LONG, code::PATH_TOO_LONG, "the path is too long")
     }
 
-    pub(super) fn method(allow: &'static str) -> Problem {
+    pub(crate) fn method(allow: &'static str) -> Problem {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, code::METHOD, "this method is not taken here")
             .with(header::ALLOW, allow)
     }
@@ -194,7 +210,7 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, code::LATE, detail).retry_after(RETRY_SOON_SECONDS)
     }
 
-    pub(super) fn internal() -> Problem {
+    pub(crate) fn internal() -> Problem {
         let detail = "something failed here that should not; the log has it. Nothing was acknowledged";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL, detail)
     }
@@ -225,7 +241,7 @@ impl Problem {
         }
     }
 
-    pub(super) fn answer(self) -> Answer {
+    pub(crate) fn answer(self) -> Answer {
         let mut text = String::with_capacity(256);
         self.write(&mut text);
         text.push('}');
@@ -287,8 +303,8 @@ impl From<&Refused> for Problem {
 }
 
 /// An answer of `status` with this text.
-pub(super) fn respond(status: StatusCode, content_type: HeaderValue, text: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(text.into()));
+pub(crate) fn respond(status: StatusCode, content_type: HeaderValue, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Reply::whole(text));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);
     answer
@@ -469,13 +485,13 @@ fn write_warnings(out: &mut String, warnings: &[Warning]) {
 }
 
 /// Appends `,"name":"text"`; the name needs no escaping.
-pub(super) fn member(out: &mut String, name: &str, text: &str) {
+pub(crate) fn member(out: &mut String, name: &str, text: &str) {
     let _ = write!(out, r#","{name}":"#);
     string(out, text);
 }
 
 /// Appends a JSON string.
-pub(super) fn string(out: &mut String, text: &str) {
+pub(crate) fn string(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {
         match character {

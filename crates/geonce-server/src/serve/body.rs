@@ -129,14 +129,14 @@ pub(super) fn coding(headers: &HeaderMap) -> Result<Coding, Problem> {
 }
 
 /// How many bytes of bodies may be in memory, in all.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     used: AtomicUsize,
     max: usize,
     inflating: Semaphore,
 }
 
 impl Budget {
-    pub(super) fn new(max: usize) -> Budget {
+    pub(crate) fn new(max: usize) -> Budget {
         Budget { used: AtomicUsize::new(0), max, inflating: Semaphore::new(INFLATED_AT_ONCE_MAX) }
     }
 

@@ -49,6 +49,24 @@ const LINGER_BYTES_MAX: usize = 32 << 20;
 /// A request that was told that its time is over and does not come back is cut off after this.
 const OVERDUE: Duration = Duration::from_secs(5);
 
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// From where.
+    pub(crate) address: IpAddr,
+    /// Where it came in.
+    pub(crate) door: Door,
+}
+
+/// Where a connection came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// Where senders do.
+    Senders,
+    /// Where only the API is, if it has an address of its own.
+    Api,
+}
+
 /// The connections of a gateway.
 pub(super) struct Connections {
     limits: Limits,
@@ -95,12 +113,12 @@ impl Connections {
     }
 
     /// Takes a connection in, if there is room. It is counted until the answer is dropped.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admitted, Full> {
+    pub(super) fn admit(self: &Arc<Self>, caller: Caller) -> Result<Admitted, Full> {
         let mut open = self.open();
         if open.connections.len() >= self.limits.connections_max {
             return Err(Full::All);
         }
-        let address = counted_as(address);
+        let address = counted_as(caller.address);
         if let Some(address) = address {
             let from_here = open.by_address.entry(address).or_default();
             if *from_here >= self.limits.connections_per_address_max {
@@ -110,6 +128,7 @@ impl Connections {
         }
         let watch = Arc::new(Watch {
             connections: self.clone(),
+            caller,
             state: AtomicU64::new(0),
             began: AtomicU64::new(0),
             moved: AtomicU64::new(0),
@@ -220,6 +239,8 @@ impl Drop for Admitted {
 /// What one connection is waiting for, and until when.
 pub(super) struct Watch {
     connections: Arc<Connections>,
+    /// Who it is about.
+    pub(super) caller: Caller,
     /// The deadline in milliseconds, shifted by eight bits, and the phase: changed and read together.
     state: AtomicU64,
     /// When the phase began.
@@ -435,13 +456,14 @@ impl AsyncWrite for Watched {
 
 #[cfg(test)]
 mod tests {
-    use super::{Connections, Full, IpAddr, Limits};
+    use super::{Caller, Connections, Door, Full, Limits};
 
     #[test]
     fn connections_are_counted_by_address_and_in_all() {
         let limits = Limits { connections_max: 6, connections_per_address_max: 2, ..Limits::default() };
         let connections = Connections::new(limits, std::time::Duration::from_millis(5));
-        let admit = |address: &str| connections.admit(address.parse::<IpAddr>().unwrap());
+        let admit =
+            |address: &str| connections.admit(Caller { address: address.parse().unwrap(), door: Door::Senders });
         let first = admit("192.0.2.1").ok();
         let _second = admit("::ffff:192.0.2.1").ok();
         assert_eq!(admit("192.0.2.1").err(), Some(Full::Address));

@@ -1,7 +1,7 @@
 //! The accept loop: takes connections, serves each in its own task, and ends well when told to stop.
 
 use super::Gateway;
-use super::connection::{Admitted, Connections, Full, Phase, Watched};
+use super::connection::{Admitted, Caller, Connections, Door, Full, Phase, Watched};
 use super::logs::Seldom;
 use super::route;
 use hyper::server::conn::http1;
@@ -29,9 +29,28 @@ pub(crate) struct Drained {
     pub(crate) cut_off: usize,
 }
 
+/// Where connections come from.
+pub(crate) struct Listeners {
+    /// Senders, and whoever asks us how we are.
+    pub(crate) senders: TcpListener,
+    /// The API, where it has an address of its own.
+    pub(crate) api: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(senders: TcpListener) -> Listeners {
+        Listeners { senders, api: None }
+    }
+}
+
 /// Serves until `shutdown` resolves; then takes no more connections, finishes the requests that have begun, and
 /// returns within [`super::Limits::shutdown`].
-pub(crate) async fn run(gateway: Arc<Gateway>, listener: TcpListener, shutdown: impl Future<Output = ()>) -> Drained {
+pub(crate) async fn run(
+    gateway: Arc<Gateway>,
+    listeners: impl Into<Listeners>,
+    shutdown: impl Future<Output = ()>,
+) -> Drained {
+    let Listeners { senders, api } = listeners.into();
     let connections = Connections::new(gateway.limits.clone(), gateway.tick());
     let sweeper = tokio::spawn({
         let connections = connections.clone();
@@ -44,11 +63,13 @@ pub(crate) async fn run(gateway: Arc<Gateway>, listener: TcpListener, shutdown: 
 
     tokio::select! {
         () = shutdown => {}
-        () = accept(&gateway, &connections, &http, &listener) => {}
+        () = accept(&gateway, &connections, &http, &senders, Door::Senders) => {}
+        () = accept_api(&gateway, &connections, &http, api.as_ref()) => {}
     }
-    drop(listener);
+    drop((senders, api));
     gateway.status.drain();
-    let finished = tokio::time::timeout(gateway.limits.shutdown, connections.stop()).await;
+    let ending = tokio::time::timeout(gateway.limits.shutdown, connections.stop());
+    let (finished, ()) = tokio::join!(ending, gateway.api.end());
     let cut_off = if finished.is_ok() { 0 } else { connections.abort() };
     sweeper.abort();
     if cut_off > 0 {
@@ -57,7 +78,25 @@ pub(crate) async fn run(gateway: Arc<Gateway>, listener: TcpListener, shutdown: 
     Drained { cut_off }
 }
 
-async fn accept(gateway: &Arc<Gateway>, connections: &Arc<Connections>, http: &http1::Builder, listener: &TcpListener) {
+async fn accept_api(
+    gateway: &Arc<Gateway>,
+    connections: &Arc<Connections>,
+    http: &http1::Builder,
+    listener: Option<&TcpListener>,
+) {
+    match listener {
+        Some(listener) => accept(gateway, connections, http, listener, Door::Api).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept(
+    gateway: &Arc<Gateway>,
+    connections: &Arc<Connections>,
+    http: &http1::Builder,
+    listener: &TcpListener,
+    door: Door,
+) {
     let (errors, full) = (Seldom::new(), Seldom::new());
     let mut wait = ACCEPT_WAIT_MIN;
     loop {
@@ -75,7 +114,7 @@ async fn accept(gateway: &Arc<Gateway>, connections: &Arc<Connections>, http: &h
             }
         };
         wait = ACCEPT_WAIT_MIN;
-        match connections.admit(peer.ip()) {
+        match connections.admit(Caller { address: peer.ip().to_canonical(), door }) {
             Ok(admitted) => {
                 let id = admitted.id;
                 let task = tokio::spawn(serve(gateway.clone(), admitted, http.clone(), stream));

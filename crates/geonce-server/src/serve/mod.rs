@@ -5,22 +5,30 @@
 
 mod answer;
 mod body;
+mod call;
 mod connection;
 mod listen;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 mod observe;
 mod receive;
+mod reply;
 mod route;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use listen::run;
+pub(crate) use answer::{Answer, JSON, Problem, member as answer_member, respond};
+pub(crate) use body::Budget;
+pub(crate) use connection::{Caller, Door};
+pub(crate) use listen::{Listeners, run};
 pub(crate) use observe::{Check, Health};
+pub(crate) use reply::Reply;
+pub(crate) use route::percent_decode;
 
+use crate::api::Api;
 use geonce::clock::Clock;
 use geonce::intake::{Intake, Source};
-use geonce::store::Store;
+use geonce::store::{Status, Store};
 use metrics::{Metrics, SourceMetrics};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,12 +36,13 @@ use std::time::Duration;
 
 /// Everything that requests are served from.
 pub(crate) struct Gateway {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     intake: Intake,
-    clock: Arc<dyn Clock>,
-    sources: HashMap<Box<str>, Served>,
-    limits: Limits,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) sources: HashMap<Box<str>, Served>,
+    pub(crate) limits: Limits,
     checks: Vec<Check>,
+    pub(crate) api: Api,
     metrics: Arc<Metrics>,
     budget: Arc<body::Budget>,
     status: observe::StatusCache,
@@ -55,6 +64,8 @@ pub(crate) struct Parts {
     pub(crate) checks: Vec<Check>,
     /// Made with the names of the same sources.
     pub(crate) metrics: Arc<Metrics>,
+    /// What is served under `/api/`.
+    pub(crate) api: Api,
 }
 
 /// A source as it is served under `/in/{name}`.
@@ -71,15 +82,15 @@ pub(crate) struct Route {
 }
 
 /// A route with its counters.
-struct Served {
-    route: Route,
+pub(crate) struct Served {
+    pub(crate) route: Route,
     metrics: Arc<SourceMetrics>,
 }
 
 impl Gateway {
     /// A gateway of these parts.
     pub(crate) fn new(parts: Parts) -> Gateway {
-        let Parts { store, intake, clock, routes, limits, checks, metrics } = parts;
+        let Parts { store, intake, clock, routes, limits, checks, metrics, api } = parts;
         let sources = routes.into_iter().map(|route| {
             let metrics = metrics.source(&route.source.name);
             (Box::from(&*route.source.name), Served { route, metrics })
@@ -94,7 +105,23 @@ impl Gateway {
             limits,
             checks,
             metrics,
+            api,
         }
+    }
+
+    /// The store's books, at most a second old; `None` if it does not answer.
+    pub(crate) async fn books(&self) -> Option<Arc<Status>> {
+        self.status.get(self).await
+    }
+
+    /// How everything else is that the gateway depends on, by name.
+    pub(crate) async fn healths(&self) -> Vec<(&str, Health)> {
+        observe::healths(self).await
+    }
+
+    /// Whether the gateway is about to end.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.status.is_draining()
     }
 
     /// How often connections are looked at: often enough for the shortest time that one may take.

@@ -54,8 +54,12 @@ impl StatusCache {
         self.draining.store(true, Relaxed);
     }
 
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
     /// The store's books, at most a second old; `None` if it does not answer.
-    async fn get(&self, gateway: &Gateway) -> Option<Arc<Status>> {
+    pub(super) async fn get(&self, gateway: &Gateway) -> Option<Arc<Status>> {
         let mut last = self.last.lock().await;
         if let Some((asked, status)) = &*last
             && asked.elapsed() < STATUS_GOOD_FOR
@@ -87,7 +91,7 @@ pub(super) fn front() -> Answer {
     let text = concat!(
         "geonce ",
         env!("CARGO_PKG_VERSION"),
-        "\neach geospatial event takes effect once\n\nPOST events to /in/{source}\nGET /healthz /readyz /metrics\n"
+        "\neach geospatial event takes effect once\n\nPOST events to /in/{source}\nGET /healthz /readyz /metrics /api/v1/openapi.json\n"
     );
     answer::respond(StatusCode::OK, TEXT, text)
 }
@@ -105,7 +109,7 @@ pub(super) async fn metrics(gateway: &Gateway) -> Answer {
 
 pub(super) async fn ready(gateway: &Gateway) -> Answer {
     let status = gateway.status.get(gateway).await;
-    let draining = gateway.status.draining.load(Relaxed);
+    let draining = gateway.status.is_draining();
     let journal = status.as_ref().and_then(|status| status.spilled);
     let store_ok = status.is_some() && !journal.is_some_and(|journal| journal.down);
     // While the store is down, its journal takes events until it is full.
@@ -143,6 +147,15 @@ pub(super) async fn ready(gateway: &Gateway) -> Answer {
     text.push_str("}\n");
     let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     answer::respond(code, HeaderValue::from_static("application/json"), text)
+}
+
+/// How everything is that is asked, by name.
+pub(super) async fn healths(gateway: &Gateway) -> Vec<(&str, Health)> {
+    let mut healths = Vec::with_capacity(gateway.checks.len());
+    for check in &gateway.checks {
+        healths.push((&*check.name, ask(check).await));
+    }
+    healths
 }
 
 async fn ask(check: &Check) -> Health {

@@ -37,6 +37,9 @@ pub(super) async fn post(gateway: &Gateway, served: &Served, watch: &Watch, requ
             served.metrics.keyed(receipt.keying);
             let fresh = if served.route.fresh_status == 200 { StatusCode::OK } else { StatusCode::ACCEPTED };
             log_gaps(served, &receipt);
+            if gateway.api.stream.is_followed() {
+                gateway.api.stream.received(&served.route.source.name, &receipt.features);
+            }
             (counts.outcome(), answer::receipt(&receipt, &counts, fresh, served.route.source.preset.answer()))
         }
         Err(problem) => {
@@ -98,6 +101,9 @@ async fn receive(
         let receipt = gateway.intake.receive(source, Arrival { body, format, delivery, headers }).await;
         receipt.map_err(|refused| {
             log_store(gateway, &refused);
+            if let Refused::Payload(fault) = &refused {
+                gateway.api.stream.refused(&source.name, fault, None);
+            }
             Problem::from(&refused)
         })
     };

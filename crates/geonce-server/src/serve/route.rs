@@ -2,15 +2,20 @@
 
 use super::answer::{Answer, Problem};
 use super::connection::{Phase, Watch};
-use super::{Gateway, Served, observe, receive};
+use super::{Door, Gateway, Served, call, observe, receive};
 use hyper::body::{Body, Incoming};
 use hyper::{Method, Request};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The longest path, with its query, that is looked at.
-const PATH_BYTES_MAX: usize = 2_048;
+pub(super) const PATH_BYTES_MAX: usize = 2_048;
 
-pub(super) async fn answer(gateway: &Gateway, watch: &Watch, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(gateway: &Arc<Gateway>, watch: &Watch, request: Request<Incoming>) -> Answer {
+    if watch.caller.door == Door::Api || request.uri().path().starts_with("/api/") {
+        // Rare, and not to make every request's future larger.
+        return Box::pin(call::answer(gateway, watch, request)).await;
+    }
     if let Some(name) = request.uri().path().strip_prefix("/in/")
         && request.uri().path().len() <= PATH_BYTES_MAX
     {
@@ -25,7 +30,6 @@ pub(super) async fn answer(gateway: &Gateway, watch: &Watch, request: Request<In
         };
     }
     watch.enter(Phase::Handling);
-    // Rare, and not to make every request's future larger.
     let answer = Box::pin(elsewhere(gateway, &request)).await;
     unread(watch, &request, answer)
 }
@@ -37,7 +41,7 @@ fn source<'a>(gateway: &'a Gateway, name: &str) -> Option<&'a Served> {
 }
 
 /// The bytes that `%XX` stand for; `None` if some stand for nothing.
-pub(super) fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, after @ ..] = rest {

@@ -11,6 +11,7 @@ mod worker;
 pub use worker::run;
 
 use crate::clock::Clock;
+use crate::event::{Cause, EventId};
 use crate::intake::Pressure;
 use crate::retry::{Breaker, Retry};
 use crate::sink::Sink;
@@ -120,8 +121,8 @@ pub struct Delivery {
 
 /// Told what happens at sinks, for metrics and logs.
 pub trait Observer: Send + Sync {
-    /// One event's attempt ended: `applied`, `stale`, `near`, `repaired`, `retry`, `dead` or `lease_lost`.
-    fn attempt(&self, sink: &str, result: &'static str);
+    /// One event's attempt ended: `applied`, `stale`, `near`, `repaired`, `retry`, `dead` or `lease_lost`; and why it is not done.
+    fn attempt(&self, sink: &str, event: EventId, result: &'static str, cause: Option<&Cause>);
 
     /// A batch was written, or failed to be, in so long.
     fn wrote(&self, sink: &str, events: usize, took: Duration);
@@ -134,7 +135,7 @@ pub trait Observer: Send + Sync {
 pub struct Unobserved;
 
 impl Observer for Unobserved {
-    fn attempt(&self, _sink: &str, _result: &'static str) {}
+    fn attempt(&self, _sink: &str, _event: EventId, _result: &'static str, _cause: Option<&Cause>) {}
     fn wrote(&self, _sink: &str, _events: usize, _took: Duration) {}
     fn trouble(&self, _sink: &str, _error: &crate::Error) {}
 }

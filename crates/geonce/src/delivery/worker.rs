@@ -218,7 +218,7 @@ impl Worker<'_> {
             let written = self.write(&writing, batch).await;
             for (InHand { leased, near }, Delivered { written, settled }) in writing.into_iter().zip(written) {
                 if let Some(end) = self.settle_at_once(&written, &leased, near.as_ref()).filter(|_| settled) {
-                    self.delivery.observer.attempt(&self.destination.name, word(&end));
+                    self.delivery.observer.attempt(&self.destination.name, leased.lease.event, word(&end), None);
                     if let End::Done(outcome, _) = end {
                         self.delivery.store.heard(leased.lease.event, outcome);
                     }
@@ -443,8 +443,9 @@ impl Worker<'_> {
                 Ok(settled) => {
                     let slice = settlements.drain(..slice.len());
                     for (settlement, settled) in slice.zip(settled) {
-                        let result = if settled == Settled::Ok { word(&settlement.end) } else { "lease_lost" };
-                        self.delivery.observer.attempt(&self.destination.name, result);
+                        let Settlement { lease, end } = settlement;
+                        let result = if settled == Settled::Ok { word(&end) } else { "lease_lost" };
+                        self.delivery.observer.attempt(&self.destination.name, lease.event, result, why(&end));
                     }
                 }
                 Err(error) => {
@@ -481,6 +482,13 @@ fn word(end: &End) -> &'static str {
         End::Done(outcome, _) => outcome.as_str(),
         End::Retry { .. } => "retry",
         End::Dead(_) => "dead",
+    }
+}
+
+fn why(end: &End) -> Option<&Cause> {
+    match end {
+        End::Done(..) => None,
+        End::Retry { cause, .. } | End::Dead(cause) => Some(cause),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The receiver over real sockets, with a store whose answers a test can choose.
 
 mod answers;
+mod api;
 mod clients;
 mod operations;
 mod presets;
@@ -9,6 +10,7 @@ mod store;
 use super::listen::Drained;
 use super::metrics::Metrics;
 use super::{Check, Gateway, Limits, Parts, Route, run};
+use crate::api::{Access, Api, Stream};
 use geonce::clock::SystemClock;
 use geonce::intake::{Intake, Source};
 use geonce::signature::{LiveSecret, Scheme, Verifier};
@@ -27,6 +29,14 @@ use tokio::task::JoinHandle;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const POINT: &str = r#"{"type":"Point","coordinates":[13.4,52.5]}"#;
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// The API for whoever has [`TOKEN`], on this machine.
+fn api() -> Api {
+    let access = Access::new(Secret::new(TOKEN), false, false).unwrap();
+    Api::new(access, tokio::runtime::Handle::current(), Stream::new(1), "test")
+}
 
 /// What a test changes about the gateway.
 struct Setup {
@@ -88,6 +98,7 @@ impl Server {
             limits: setup.limits,
             checks: setup.checks,
             metrics: Metrics::new(["drones", "signed", "arcgis"], ["zones"]),
+            api: api(),
         }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -68,6 +68,7 @@ impl Flow {
             limits: settings.limits.receiver.clone(),
             checks: Vec::new(),
             metrics: Metrics::new(["a"], ["features"]),
+            api: super::api(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

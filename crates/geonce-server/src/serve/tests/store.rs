@@ -137,7 +137,10 @@ impl Store for TestStore {
     }
 
     fn list(&self, _: ListRequest) -> Answer<'_, Vec<Record>> {
-        Self::unused()
+        match *self.failure.lock().unwrap() {
+            Some(kind) => Box::pin(ready(Err(Error::new(kind, "reading /secret/place/geonce.db")))),
+            None => Self::unused(),
+        }
     }
 
     fn sweep(&self, _: usize, _: Timestamp) -> Answer<'_, Swept> {

@@ -80,8 +80,8 @@ struct Embedded {
     access: Access,
     messages: mpsc::Sender<Message>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// Lists and counts, which may take long; and times, which must not.
-    readers: tokio::sync::RwLock<Option<[Reader; 2]>>,
+    /// Lists, which may take long; times, which must not; and counts, which somebody waits for who asks how we are.
+    readers: tokio::sync::RwLock<Option<[Reader; 3]>>,
     uncounted: Waiting,
     id: Option<[u8; 16]>,
     changed: Arc<Notify>,
@@ -121,7 +121,7 @@ impl Embedded {
             )?;
             claims = Some(Claims::load(&connection, tuning, &wake)?);
         }
-        let readers = [Reader::start(&place)?, Reader::start(&place)?];
+        let readers = [Reader::start(&place)?, Reader::start(&place)?, Reader::start(&place)?];
         let id =
             connection.query_row("SELECT value FROM meta WHERE name = 'store'", [], |row| row.get(0)).optional()?;
         let (uncounted, changed) = (Waiting::default(), Arc::new(Notify::new()));
@@ -297,7 +297,7 @@ impl Store for Embedded {
 
     fn status(&self) -> Answer<'_, Status> {
         let place = self.place.clone();
-        self.read(0, "counting events", move |connection| read::status(connection, &place))
+        self.read(2, "counting events", move |connection| read::status(connection, &place))
     }
 
     fn sweep(&self, limit: usize, now: Timestamp) -> Answer<'_, Swept> {
