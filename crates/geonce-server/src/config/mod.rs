@@ -6,6 +6,7 @@
 mod cache;
 mod file;
 mod human;
+mod keying;
 mod layers;
 mod limits;
 mod order;
@@ -33,6 +34,7 @@ use std::time::Duration;
 
 pub(crate) use cache::CacheSettings;
 pub(crate) use human::Span;
+pub(crate) use keying::{Keying, keyings};
 pub(crate) use layers::Environment;
 pub(crate) use limits::{LimitsSettings, LogFormat, LogSettings};
 pub(crate) use sink::SinkSettings;

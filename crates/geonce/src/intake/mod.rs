@@ -4,6 +4,7 @@
 //! request whose features are all refused leaves nothing but a count.
 
 mod delivery_id;
+mod drift;
 mod gaps;
 pub mod preset;
 mod read;
@@ -18,6 +19,7 @@ use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
 use crate::signature::Verifier;
 use crate::store::{Admission, Counted, NewEvent, Route, Store, Verdict};
 use bytes::Bytes;
+use drift::{Drift, SAMPLED_MAX, Sample};
 use gaps::Gaps;
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Keyer, Policy, Reader, Warning};
@@ -76,6 +78,8 @@ pub struct Source {
     pub preset: Preset,
     /// Which changes its sender has announced.
     gaps: Gaps,
+    /// In which fields its duplicates differ.
+    drift: Drift,
     /// Keyers that are not in use, with their memory.
     keyers: Keyers,
 }
@@ -105,6 +109,7 @@ impl Source {
             features_max: FEATURES_MAX,
             preset: Preset::Geojson,
             gaps: Gaps::default(),
+            drift: Drift::default(),
             keyers: Keyers(Mutex::new(vec![Tools { keyer: first, reader: None }])),
         })
     }
@@ -351,7 +356,7 @@ impl Intake {
         Refused::Payload(fault)
     }
 
-    async fn record(&self, source: &Source, read: read::Read, now: Timestamp) -> Result<Receipt, Refused> {
+    async fn record(&self, source: &Arc<Source>, read: read::Read, now: Timestamp) -> Result<Receipt, Refused> {
         let several = read.several;
         if read.features.is_empty() {
             return Ok(Receipt { several, features: Vec::new(), keying: Duration::ZERO, storing: Duration::ZERO });
@@ -396,6 +401,8 @@ impl Intake {
                 order,
             });
         }
+        let sampled = if source.drift.is_due(now) { SAMPLED_MAX } else { 0 };
+        let samples = events.iter().take(sampled).map(Sample::of).collect();
         let waiting = self.pressure.one_more();
         let verdicts = self.store.accept(events, now).await.map_err(Refused::Store)?;
         drop(waiting);
@@ -403,6 +410,7 @@ impl Intake {
             let message = format!("recording {} events: the store gave {} verdicts", rest.len(), verdicts.len());
             return Err(Refused::Store(Error::new(Kind::Internal, message)));
         }
+        drift::notice(&self.store, source, samples, &verdicts, now);
         let features = rest.into_iter().zip(verdicts).map(|(after, verdict)| after.receipt(verdict)).collect();
         Ok(Receipt { several, features, keying: Duration::ZERO, storing: Duration::ZERO })
     }

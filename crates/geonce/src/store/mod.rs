@@ -13,6 +13,7 @@ mod postgres;
 mod redis;
 mod result;
 pub mod spill;
+mod traffic;
 mod verdict;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use self::postgres::Joint;
 #[cfg(test)]
 pub(crate) use self::postgres::{open_given, tests::answer_alike};
 pub use self::result::{RESULT_BYTES_MAX, ResultText};
+pub use self::traffic::{FIELD_BYTES_MAX, FIELDS_MAX, Lag, OTHER_FIELDS, Traffic};
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -460,6 +462,8 @@ pub struct Status {
     pub invalid: BTreeMap<(String, String), u64>,
     /// Dead events by source and code.
     pub dead: BTreeMap<(String, String), u64>,
+    /// What is known of redeliveries, by source.
+    pub traffic: BTreeMap<String, Traffic>,
     /// When the event that has waited longest was received.
     pub oldest_waiting: Option<Timestamp>,
     /// Events by state: ready, leased, done, dead.
@@ -489,7 +493,7 @@ pub struct Spilled {
     pub bytes_max: u64,
 }
 
-/// An event that came in and changes nothing but the books.
+/// Something that changes nothing but counters: mostly an event that came in and is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// It was refused, with this code.
@@ -505,6 +509,15 @@ pub enum Counted {
         source: Arc<str>,
         /// The event it is a duplicate of.
         of: EventId,
+        /// How long after that event it came.
+        lag: Lag,
+    },
+    /// No event: a duplicate that differs outside its identity was compared with its event.
+    Compared {
+        /// The source.
+        source: Arc<str>,
+        /// The fields in which they differ.
+        fields: Vec<String>,
     },
 }
 
@@ -527,7 +540,7 @@ pub trait Store: Send + Sync {
     /// batch are found too; all keys of an event are claimed or none; counters change with the events.
     fn accept(&self, batch: Vec<NewEvent>, now: Timestamp) -> Answer<'_, Vec<Verdict>>;
 
-    /// Counts events that are not recorded. The counts are durable soon, not on return.
+    /// Counts what is not recorded. The counts are durable soon, not on return.
     fn count(&self, counted: Vec<Counted>);
 
     /// What tells this store from every other, since it was made. `None` as long as it was never reached, or if it

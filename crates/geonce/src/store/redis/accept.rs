@@ -160,6 +160,10 @@ async fn send(
         for (&event, count) in &uncounted.repeated {
             command.arg(id_text(event)).arg(*count);
         }
+        command.arg(uncounted.traffic.len());
+        for ((source, name), count) in &uncounted.traffic {
+            command.arg(&**source).arg(&**name).arg(*count);
+        }
         for ((event, now), prepared) in events.iter().zip(&prepared) {
             prepared.write(command, event, *now);
         }
