@@ -7,7 +7,7 @@ use crate::config::{self, Keying};
 use crate::failure::{Failure, Outcome};
 use crate::show::{Page, Style, count, escaped};
 use geonce::intake::Identify;
-use geonce_key::explain::{Explanation, Side, explain};
+use geonce_key::explain::{Explanation, ReasonCode, Side, explain};
 use geonce_key::{Delivery, Fingerprint, Input, Keyed, Keyer, Policy};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -409,8 +409,11 @@ fn together_words(found: Option<Explanation>) -> String {
     let differences = found.outside.iter().chain(&found.removed);
     let mut words: Vec<String> = Vec::new();
     for reason in differences {
-        let place = if reason.pointer.is_empty() { String::new() } else { format!(" {}", escaped(&reason.pointer)) };
-        let word = format!("{}{place}", reason.code.words());
+        let word = match (reason.code, reason.pointer.as_str()) {
+            (ReasonCode::OutsideField | ReasonCode::IgnoredField, pointer) => escaped(pointer),
+            (code, "") => code.words(),
+            (code, pointer) => format!("{} of {}", code.words(), escaped(pointer)),
+        };
         if words.len() < REASONS_MAX && !words.contains(&word) {
             words.push(word);
         }

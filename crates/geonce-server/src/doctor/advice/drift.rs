@@ -3,6 +3,7 @@
 
 use super::{Advice, View, percent};
 use crate::show::count;
+use geonce::store::OTHER_FIELDS;
 use serde_json::{Value, json};
 
 /// Fields that are named.
@@ -21,10 +22,13 @@ pub(super) fn advise(view: &View<'_>) -> Vec<Advice> {
         "fields": fields.iter().map(|&(field, count)| (field.to_owned(), count.into())).collect::<serde_json::Map<String, Value>>(),
     });
     let number = format!("{} duplicates differ from their events outside the identity", count(view.drift));
-    let Some(&(first, _)) = fields.first() else {
+    // What stands for several fields could not be named in a policy.
+    let Some(&(first, _)) = fields.iter().find(|(field, _)| *field != OTHER_FIELDS) else {
         let message = match compared {
             0 => format!("{number}; in which fields is not known: a few are compared while payloads are kept"),
-            _ => format!("{number}, but not in their fields: their numbers are on both sides of a rounding line"),
+            _ => format!(
+                "{number}, but not in their fields: numbers on both sides of a rounding line, or another policy before"
+            ),
         };
         return vec![view.advice(
             "drift",

@@ -217,7 +217,7 @@ pub(super) async fn duplicates_that_were_recognised_elsewhere_are_counted(bench:
     let other = bench.store.status().await.unwrap().ledgers["other"];
     assert_eq!((other.received, other.duplicate), (1, 1));
     let lags = bench.store.status().await.unwrap().traffic.remove("survey").unwrap().lags;
-    assert_eq!(lags, [(Duration::from_secs(120), 2)].into());
+    assert_eq!(lags, [(Duration::from_mins(2), 2)].into());
     assert!(bench.list(Filter { id: Some(unknown), ..Filter::default() }).await.is_empty());
 }
 
