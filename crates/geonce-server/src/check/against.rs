@@ -226,8 +226,8 @@ impl Report {
         let partition = |keys: &[Option<Vec<Fingerprint>>]| groups::partition(keys.iter().map(Option::as_deref));
         let partitions: [Partition; 2] = [partition(&keys_before), partition(&keys_after)];
         drop((keys_before, keys_after));
-        report.merges = Found::new(groups::divided(&partitions[1], &partitions[0]), events, old, new);
-        report.splits = Found::new(groups::divided(&partitions[0], &partitions[1]), events, new, old);
+        report.merges = Found::new(&groups::divided(&partitions[1], &partitions[0]), events, old, new);
+        report.splits = Found::new(&groups::divided(&partitions[0], &partitions[1]), events, new, old);
         Ok(report)
     }
 
@@ -314,7 +314,7 @@ impl Report {
 
 impl Found {
     /// `apart` is the policy under which they are several, `together` that under which they are one.
-    fn new(groups: Vec<Group>, events: &[Event], apart: &Keying, together: &Keying) -> Found {
+    fn new(groups: &[Group], events: &[Event], apart: &Keying, together: &Keying) -> Found {
         let show = |group: &Group| Shown::new(group, events, apart, together);
         Found {
             groups: groups.len() as u64,

@@ -2,8 +2,8 @@
 
 use super::{Advice, EVENTS_MIN, View};
 use crate::show::count;
-use geonce_key::IGNORED;
 use geonce_key::policy::Identity;
+use geonce_key::{IGNORED, Pointer};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
@@ -30,7 +30,7 @@ pub(super) fn advise(view: &View<'_>) -> Vec<Advice> {
         values.present += 1;
         values.different.insert(*digest);
     }
-    let version = view.policy.version.as_ref().map(|pointer| pointer.as_str());
+    let version = view.policy.version.as_ref().map(Pointer::as_str);
     let mut advice = Vec::new();
     for (&name, values) in &fields {
         let known = identity.iter().any(|field| field.at.as_str() == name) || version == Some(name);

@@ -7,7 +7,7 @@ use geonce::store::Record;
 use geonce_key::policy::{Identity, PRECISION_MAX};
 use geonce_key::{Form, Input, Keyed, Keyer, Policy, Reader};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(super) struct Eye {
     fine: Keyer,
     reader: Reader,
     /// Names of fields, each once.
-    names: BTreeMap<Arc<str>, ()>,
+    names: BTreeSet<Arc<str>>,
     vertices: usize,
     seen: Vec<Seen>,
 }
@@ -73,7 +73,7 @@ impl Eye {
             fine: Keyer::new(&fine)?,
             reader: Reader::new(&alone, None)?,
             policy: alone,
-            names: BTreeMap::new(),
+            names: BTreeSet::new(),
             vertices: 0,
             seen: Vec::new(),
         })
@@ -151,14 +151,14 @@ impl Eye {
 
     /// The name of a field, shared by all events.
     fn name(&mut self, name: &str) -> Option<Arc<str>> {
-        if let Some((known, ())) = self.names.get_key_value(name) {
+        if let Some(known) = self.names.get(name) {
             return Some(Arc::clone(known));
         }
         if self.names.len() >= FIELDS_MAX {
             return None;
         }
         let new: Arc<str> = name.into();
-        self.names.insert(Arc::clone(&new), ());
+        self.names.insert(Arc::clone(&new));
         Some(new)
     }
 }
