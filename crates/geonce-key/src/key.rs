@@ -212,6 +212,11 @@ impl Keyer {
         &self.bytes
     }
 
+    /// What follows the geometry in the canonical bytes of the last key: identity, scope and version.
+    pub fn bytes_beside_geometry(&self) -> &[u8] {
+        &self.suffix
+    }
+
     /// The last payload's geometry on the grid, as delivered; `None` where it was null.
     pub fn delivered_shape(&self) -> Option<&Shape<i64>> {
         (!self.shape.members.is_empty()).then_some(&self.shape)

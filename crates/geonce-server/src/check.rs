@@ -1,5 +1,9 @@
 //! `geonce check`: is a configuration right? Settings, connections, `[[test]]` pairs, and what a person should think over.
 
+mod against;
+mod groups;
+mod sample;
+
 use crate::arguments::CheckArguments;
 use crate::config::{self, Place, Settings, SourceSettings, TestSettings};
 use crate::failure::{Failure, Outcome};
@@ -62,6 +66,9 @@ impl Finding {
 
 /// Runs the command; the answer is yes if nothing is wrong.
 pub(crate) fn run(arguments: &CheckArguments) -> Outcome {
+    if let Some(against) = &arguments.against {
+        return against::run(arguments, against);
+    }
     let findings = match config::load(&arguments.place.overrides()) {
         Ok(settings) => examine(&settings)?,
         // A file that is not there is no answer about a configuration.
@@ -161,10 +168,14 @@ fn moving(name: &str, source: &config::SourceSettings, settings: &Settings) -> O
         return Some(Finding::warning("no_version", message, hint));
     }
     if source.policy.version.is_none() && matches!(source.policy.identity, Identity::Fields(_)) {
+        let points =
+            source.policy.accept.types.as_ref().is_none_or(|types| types.iter().any(|name| name.ends_with("Point")));
+        let what = if points { "a thing that returns to a place" } else { "a thing that gets an earlier shape back" };
         let message = format!(
-            "source {name}: events have an identity but no version, so a thing that returns to a place is taken for a duplicate"
+            "source {name}: events have an identity but no version, so {what} within {} is taken for a duplicate, and lost",
+            config::Span(settings.store.options.window)
         );
-        let hint = "for things that move or change, version = \"/properties/observed_at\"";
+        let hint = "for things that move or change, version = \"/properties/observed_at\"; for things that are reported once, all is well";
         return Some(Finding::warning("no_version", message, hint));
     }
     None

@@ -92,6 +92,7 @@ impl Maker {
             version: feature.version.clone(),
             entity: feature.entity,
             content: *key.digest(),
+            rest: None,
             feature,
             form: Form::Json,
             payload: Bytes::copy_from_slice(json.as_bytes()),

@@ -50,7 +50,10 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Say whether a configuration is right: settings, connections, and its `[[test]]` pairs.
     ///
-    /// Exit code 0: all is well, 1: something is wrong, 2: usage, or a file that cannot be read.
+    /// With --against, say what a change of policies would do to events: which would merge, split, or be refused.
+    ///
+    /// Exit code 0: all is well, 1: something is wrong (with --against: events would merge, split or be refused),
+    /// 2: usage, or a file that cannot be read.
     Check(CheckArguments),
     /// Load files into a layer, each once.
     ///
@@ -76,7 +79,9 @@ pub(crate) enum Command {
     Events(EventsCommand),
     /// Look at dead events, bring them back, or remove them.
     Dead(DeadArguments),
-    /// Compare the books, the store and the sinks with each other.
+    /// Compare the books, the store and the sinks with each other, and give advice from what came in.
+    ///
+    /// Advice never makes the answer no.
     ///
     /// Exit code 0: all is well, 1: something is wrong, 2: usage, or something that cannot be reached.
     Doctor(DoctorArguments),

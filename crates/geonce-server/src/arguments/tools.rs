@@ -39,6 +39,24 @@ impl PlaceArguments {
 
 #[derive(Args)]
 pub(crate) struct CheckArguments {
+    /// Compare with this earlier configuration instead: which events would merge or split under the policies of today?
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
+
+    /// Events to compare with: a file, `-` for standard input, or `@store` for those whose payloads the store has
+    /// [default: @store].
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub(crate) sample: Option<PathBuf>,
+
+    /// The source that the events of the sample came in through [default: the only one].
+    #[arg(long, value_name = "NAME", requires = "against")]
+    pub(crate) source: Option<String>,
+
+    /// At most this many events of the sample: the first of a file, the latest of the store.
+    #[arg(long, value_name = "N", requires = "against", default_value_t = 100_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) limit: u64,
+
     /// One JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,

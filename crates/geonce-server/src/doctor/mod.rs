@@ -1,5 +1,6 @@
-//! `geonce doctor`: do the books sum, is the store whole, are the sinks reachable, and do they agree?
+//! `geonce doctor`: do the books sum, is the store whole, are the sinks reachable, and do they agree? And what would help?
 
+mod advice;
 mod audit;
 mod reconcile;
 
@@ -52,12 +53,16 @@ pub(crate) fn run(arguments: &DoctorArguments) -> Outcome {
     if arguments.reconcile {
         findings.extend(reconcile::run(&tool, &settings)?);
     }
+    let advice = advice::gather(&tool, &settings, &status)?;
     let well = findings.iter().all(|finding| finding.good);
     let mut page = Page::new();
     if arguments.json {
-        page.print(&to_json(&status, &findings, well).to_string())?;
+        let mut report = to_json(&status, &findings, well);
+        report["advice"] = advice::to_json(&advice);
+        page.print(&report.to_string())?;
     } else {
         print(&mut page, &status, &findings, &settings)?;
+        advice::print(&mut page, &advice)?;
     }
     tool.close()?;
     Ok(well)

@@ -8,7 +8,7 @@ use super::lookup::Missed;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{EventId, Outcome, State};
-use crate::store::{Admission, Counted, End, NewEvent, Settled, Settlement, Verdict};
+use crate::store::{Admission, Counted, End, Lag, NewEvent, Settled, Settlement, Verdict};
 use std::sync::atomic::Ordering;
 
 /// What is needed of an event after its batch was given to the store.
@@ -28,7 +28,8 @@ impl Shared {
         let (mut rest, mut notes) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (event, found) in batch.into_iter().zip(&found) {
             if let Some(entry) = found {
-                duplicates.push(Counted::Duplicate { source: event.source, of: entry.id });
+                let lag = Lag::of(now.since(entry.id.time()));
+                duplicates.push(Counted::Duplicate { source: event.source, of: entry.id, lag });
                 continue;
             }
             let note = self.note(&event);

@@ -4,6 +4,7 @@
 //! request whose features are all refused leaves nothing but a count.
 
 mod delivery_id;
+mod drift;
 mod gaps;
 mod mend;
 pub mod preset;
@@ -19,6 +20,7 @@ use crate::event::{Cause, Class, EventId, Ids, Outcome, State};
 use crate::signature::Verifier;
 use crate::store::{Admission, Counted, NewEvent, Route, Store, Verdict};
 use bytes::Bytes;
+use drift::{Drift, SAMPLED_MAX, Sample};
 use gaps::Gaps;
 use geonce_key::split::Format;
 use geonce_key::{Fingerprint, Keyer, Policy, Reader, Warning};
@@ -79,6 +81,8 @@ pub struct Source {
     pub preset: Preset,
     /// Which changes its sender has announced.
     gaps: Gaps,
+    /// In which fields its duplicates differ.
+    drift: Drift,
     /// Keyers that are not in use, with their memory.
     keyers: Keyers,
 }
@@ -108,6 +112,7 @@ impl Source {
             features_max: FEATURES_MAX,
             preset: Preset::Geojson,
             gaps: Gaps::default(),
+            drift: Drift::default(),
             keyers: Keyers(Mutex::new(vec![Tools { keyer: first, reader: None }])),
         })
     }
@@ -401,6 +406,8 @@ impl Intake {
                 order,
             });
         }
+        let sampled = if source.drift.is_due(now) { SAMPLED_MAX } else { 0 };
+        let samples = events.iter().take(sampled).map(Sample::of).collect();
         let waiting = self.pressure.one_more();
         let verdicts = self.store.accept(events, now).await.map_err(Refused::Store)?;
         drop(waiting);
@@ -408,6 +415,7 @@ impl Intake {
             let message = format!("recording {} events: the store gave {} verdicts", rest.len(), verdicts.len());
             return Err(Refused::Store(Error::new(Kind::Internal, message)));
         }
+        drift::notice(&self.store, source, samples, &verdicts, now);
         let kept: Vec<_> = rest.iter().map(|after| (after.id, after.key, after.invalid)).collect();
         let receipts = rest.into_iter().zip(&verdicts).map(|(after, verdict)| after.receipt(*verdict));
         let mut features: Vec<FeatureReceipt> = receipts.collect();

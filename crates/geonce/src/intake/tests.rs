@@ -1,5 +1,7 @@
 //! What a request comes to.
 
+mod previous;
+
 use super::{Arrival, DeliveryId, FeatureReceipt, Identify, Intake, Invalid, Receipt, Refused, Source};
 use crate::clock::{ManualClock, Timestamp};
 use crate::event::State;

@@ -1,8 +1,9 @@
 //! The books as stores keep them: what is counted for each source, under which names, and how counters become a
 //! [`Status`]. Where the counters are kept is each store's own business.
 
-use super::{Counted, Ledger, Status};
+use super::{Counted, Ledger, Status, Traffic, traffic};
 use crate::event::{EventId, Outcome, State};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -81,20 +82,28 @@ pub(super) struct Uncounted {
     pub(super) duplicates: HashMap<Arc<str>, u64>,
     /// and by the event that was delivered again.
     pub(super) repeated: BTreeMap<EventId, u64>,
+    /// What is remembered of redeliveries, by source and name.
+    pub(super) traffic: HashMap<(Arc<str>, Cow<'static, str>), u64>,
 }
 
 impl Uncounted {
     pub(super) fn is_empty(&self) -> bool {
-        self.refused.is_empty() && self.duplicates.is_empty() && self.repeated.is_empty()
+        self.refused.is_empty() && self.duplicates.is_empty() && self.repeated.is_empty() && self.traffic.is_empty()
     }
 
     pub(super) fn add(&mut self, counted: Vec<Counted>) {
         for one in counted {
             match one {
                 Counted::Refused { source, code } => *self.refused.entry((source, code)).or_default() += 1,
-                Counted::Duplicate { source, of } => {
+                Counted::Duplicate { source, of, lag } => {
+                    *self.traffic.entry((Arc::clone(&source), Cow::Borrowed(lag.name()))).or_default() += 1;
                     *self.duplicates.entry(source).or_default() += 1;
                     self.repeat(of, 1);
+                }
+                Counted::Compared { source, fields } => {
+                    for name in traffic::compared(fields) {
+                        *self.traffic.entry((Arc::clone(&source), Cow::Owned(name))).or_default() += 1;
+                    }
                 }
             }
         }
@@ -119,6 +128,9 @@ impl Uncounted {
         }
         for (event, count) in other.repeated {
             self.repeat(event, count);
+        }
+        for (name, count) in other.traffic {
+            *self.traffic.entry(name).or_default() += count;
         }
     }
 
@@ -152,6 +164,18 @@ fn ledger_fields(ledger: &mut Ledger) -> [&mut u64; 14] {
 /// A counter: source, name, value.
 pub(super) type Counter = (Arc<str>, String, i64);
 
+impl Status {
+    /// Takes a counter of redeliveries; false if it is none.
+    pub(super) fn note(&mut self, source: &str, name: &str, value: u64) -> bool {
+        let mut found = Traffic::default();
+        let taken = found.take(name, value);
+        if taken {
+            self.traffic.entry(source.to_owned()).or_default().add(&found);
+        }
+        taken
+    }
+}
+
 /// The status that the counters tell, given how many events are leased. What is wrong with them in words.
 pub(super) fn status(counters: Vec<Counter>, leased: u64) -> Result<Status, String> {
     let mut status = Status::default();
@@ -166,6 +190,9 @@ pub(super) fn status(counters: Vec<Counter>, leased: u64) -> Result<Status, Stri
             if value > 0 {
                 status.dead.insert((source.to_string(), code.to_owned()), value);
             }
+            continue;
+        }
+        if status.note(&source, &name, value) {
             continue;
         }
         let ledger = status.ledgers.entry(source.to_string()).or_default();

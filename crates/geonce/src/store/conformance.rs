@@ -55,6 +55,8 @@ pub async fn run(make: impl AsyncFn(Options) -> Arc<dyn Store>) {
         intake::an_event_may_be_dead_from_the_start,
         intake::refused_events_are_counted,
         intake::duplicates_that_were_recognised_elsewhere_are_counted,
+        intake::redeliveries_are_counted_by_how_late_they_come,
+        intake::fields_in_which_duplicates_differ_are_counted,
         delivery::work_is_leased_oldest_first_within_limits,
         delivery::a_stale_token_settles_nothing,
         delivery::lapsed_work_comes_with_little_company_and_is_counted,

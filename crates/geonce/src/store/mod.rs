@@ -15,6 +15,7 @@ mod redis;
 mod repair;
 mod result;
 pub mod spill;
+mod traffic;
 mod verdict;
 
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use self::postgres::Joint;
 pub(crate) use self::postgres::{open_given, tests::answer_alike};
 pub use self::repair::{Origin, Repair, Repaired, own_key, successor};
 pub use self::result::{RESULT_BYTES_MAX, ResultText};
+pub use self::traffic::{FIELD_BYTES_MAX, FIELDS_MAX, Lag, OTHER_FIELDS, Traffic};
 
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
@@ -471,6 +473,8 @@ pub struct Status {
     pub invalid: BTreeMap<(String, String), u64>,
     /// Dead events by source and code.
     pub dead: BTreeMap<(String, String), u64>,
+    /// What is known of redeliveries, by source.
+    pub traffic: BTreeMap<String, Traffic>,
     /// When the event that has waited longest was received.
     pub oldest_waiting: Option<Timestamp>,
     /// Events by state: ready, leased, done, dead.
@@ -500,7 +504,7 @@ pub struct Spilled {
     pub bytes_max: u64,
 }
 
-/// An event that came in and changes nothing but the books.
+/// Something that changes nothing but counters: mostly an event that came in and is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// It was refused, with this code.
@@ -516,6 +520,15 @@ pub enum Counted {
         source: Arc<str>,
         /// The event it is a duplicate of.
         of: EventId,
+        /// How long after that event it came.
+        lag: Lag,
+    },
+    /// No event: a duplicate that differs outside its identity was compared with its event.
+    Compared {
+        /// The source.
+        source: Arc<str>,
+        /// The fields in which they differ.
+        fields: Vec<String>,
     },
 }
 
@@ -538,7 +551,7 @@ pub trait Store: Send + Sync {
     /// batch are found too; all keys of an event are claimed or none; counters change with the events.
     fn accept(&self, batch: Vec<NewEvent>, now: Timestamp) -> Answer<'_, Vec<Verdict>>;
 
-    /// Counts events that are not recorded. The counts are durable soon, not on return.
+    /// Counts what is not recorded. The counts are durable soon, not on return.
     fn count(&self, counted: Vec<Counted>);
 
     /// What tells this store from every other, since it was made. `None` as long as it was never reached, or if it

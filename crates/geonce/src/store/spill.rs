@@ -295,6 +295,9 @@ impl Shared {
                 *mine.entry(code.clone()).or_default() += count;
             }
         }
+        for (source, kept) in &journal.traffic {
+            status.traffic.entry(source.clone()).or_default().add(kept);
+        }
         status.bytes += journal.bytes;
         status.oldest_waiting = match (status.oldest_waiting, journal.oldest_waiting) {
             (Some(a), Some(b)) => Some(a.min(b)),

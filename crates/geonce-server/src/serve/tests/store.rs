@@ -89,7 +89,7 @@ impl Store for TestStore {
     fn count(&self, counted: Vec<Counted>) {
         let mut status = self.status.lock().unwrap();
         for one in counted {
-            let (Counted::Refused { source, .. } | Counted::Duplicate { source, .. }) = &one;
+            let (Counted::Refused { source, .. } | Counted::Duplicate { source, .. }) = &one else { continue };
             let books = status.ledgers.entry(source.to_string()).or_default();
             books.received += 1;
             match one {
@@ -98,6 +98,7 @@ impl Store for TestStore {
                     *status.invalid.entry((source.to_string(), code)).or_default() += 1;
                 }
                 Counted::Duplicate { .. } => books.duplicate += 1,
+                Counted::Compared { .. } => {}
             }
         }
     }

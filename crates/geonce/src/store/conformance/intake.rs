@@ -2,10 +2,11 @@
 
 use super::{APPLIED, Bench, START, at, cause, key, routes};
 use crate::event::{Class, EventId, Outcome, State};
-use crate::store::{Admission, Counted, Filter, Verdict};
+use crate::store::{Admission, Counted, Filter, Lag, NewEvent, Verdict};
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A duplicate of an event that waits.
 fn duplicate(of: EventId) -> Verdict {
@@ -203,7 +204,8 @@ pub(super) async fn duplicates_that_were_recognised_elsewhere_are_counted(bench:
     let ids = bench.fill(&["a", "b"], START).await;
     bench.settle_all("map", APPLIED, at(1)).await;
     let unknown = bench.event("gone", START).id;
-    let counted = |source: &str, of| Counted::Duplicate { source: source.into(), of };
+    let lag = Lag::of(Duration::from_secs(90));
+    let counted = |source: &str, of| Counted::Duplicate { source: source.into(), of, lag };
     bench.store.count(vec![counted("survey", ids[0]), counted("other", ids[0]), counted("survey", unknown)]);
     // Counted at the latest with what is committed next.
     bench.fill(&["c"], at(2)).await;
@@ -214,5 +216,43 @@ pub(super) async fn duplicates_that_were_recognised_elsewhere_are_counted(bench:
     assert_eq!((ledger.received, ledger.duplicate, ledger.applied, ledger.waiting), (5, 2, 2, 1));
     let other = bench.store.status().await.unwrap().ledgers["other"];
     assert_eq!((other.received, other.duplicate), (1, 1));
+    let lags = bench.store.status().await.unwrap().traffic.remove("survey").unwrap().lags;
+    assert_eq!(lags, [(Duration::from_mins(2), 2)].into());
     assert!(bench.list(Filter { id: Some(unknown), ..Filter::default() }).await.is_empty());
+}
+
+pub(super) async fn redeliveries_are_counted_by_how_late_they_come(bench: &Bench) {
+    bench.fill(&["a"], START).await;
+    for seconds in [0, 50, 55, 3_000] {
+        bench.accept_one(bench.event("a", at(seconds)), at(seconds)).await;
+    }
+    // A batch finds its own duplicates, and a content that contradicts an earlier one is repeated like any other.
+    let contradicting = |seconds| NewEvent {
+        spatial: vec![key("elsewhere")],
+        content: *key("elsewhere").digest(),
+        ..bench.event("a", at(seconds))
+    };
+    bench.accept(vec![bench.event("b", at(3_100)), bench.event("b", at(3_100))], at(3_100)).await;
+    bench.accept_one(contradicting(4_000), at(4_000)).await;
+    bench.accept_one(contradicting(4_009), at(4_009)).await;
+    let mut status = bench.store.status().await.unwrap();
+    let lags = status.traffic.remove("survey").unwrap().lags;
+    let seconds = |bound: u64, count: u64| (Duration::from_secs(bound), count);
+    assert_eq!(lags, [seconds(1, 2), seconds(10, 1), seconds(60, 2), seconds(3_600, 1)].into());
+    assert_eq!(lags.values().sum::<u64>(), status.ledgers["survey"].duplicate);
+}
+
+pub(super) async fn fields_in_which_duplicates_differ_are_counted(bench: &Bench) {
+    let differs = |fields: &[&str]| Counted::Compared {
+        source: "survey".into(),
+        fields: fields.iter().map(|&field| field.to_owned()).collect(),
+    };
+    bench.store.count(vec![differs(&["/properties/a", "/properties/ü:b"]), differs(&["/properties/a"]), differs(&[])]);
+    // Counted at the latest with what is committed next.
+    bench.fill(&["a"], START).await;
+    let mut status = bench.store.status().await.unwrap();
+    let traffic = status.traffic.remove("survey").unwrap();
+    let fields = [("/properties/a".to_owned(), 2), ("/properties/ü:b".to_owned(), 1)];
+    assert_eq!((traffic.compared, traffic.differs), (3, fields.into()));
+    assert_eq!(status.ledgers["survey"].received, 1);
 }

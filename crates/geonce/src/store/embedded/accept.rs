@@ -10,9 +10,10 @@ use crate::clock::Timestamp;
 use crate::event::{Cause, Outcome, State};
 use crate::store::books::Tally;
 use crate::store::verdict::{self, Clash};
-use crate::store::{Admission, NewEvent, RUNS, Route, Verdict, held};
+use crate::store::{Admission, Lag, NewEvent, RUNS, Route, Verdict, held};
 use geonce_key::Fingerprint;
 use rusqlite::{OptionalExtension, params};
+use std::time::Duration;
 
 /// Records a batch in the transaction of `group`.
 pub(super) fn accept(group: &mut Group<'_>, batch: &[NewEvent], now: Timestamp) -> Attempt<Vec<Verdict>> {
@@ -52,7 +53,7 @@ pub(super) fn is_run(event: &NewEvent) -> bool {
 fn repeat(group: &mut Group<'_>, event: &NewEvent, source: i64, holder: &EventRow, now: Timestamp) -> Attempt<Verdict> {
     let drift = holder.content != event.content;
     let mut standing = holder.standing.clone();
-    count_repeat(group, source, &mut standing);
+    count_repeat(group, source, &mut standing, now.since(holder.received));
     if drift {
         group.count(source, Tally::Drift, 1);
     }
@@ -70,9 +71,10 @@ fn repeat(group: &mut Group<'_>, event: &NewEvent, source: i64, holder: &EventRo
     Ok(Verdict::Duplicate { of: holder.id, state, outcome, drift, revived })
 }
 
-fn count_repeat(group: &mut Group<'_>, source: i64, standing: &mut Standing) {
+fn count_repeat(group: &mut Group<'_>, source: i64, standing: &mut Standing, lag: Duration) {
     group.count(source, Tally::Received, 1);
     group.count(source, Tally::Duplicate, 1);
+    group.count_lag(source, Lag::of(lag));
     standing.duplicates = standing.duplicates.saturating_add(1);
 }
 
@@ -96,7 +98,7 @@ fn contradict(
     if let Some(known) = self::holder(group, event, &key)? {
         if known.id != event.id {
             let mut standing = known.standing;
-            count_repeat(group, source, &mut standing);
+            count_repeat(group, source, &mut standing, now.since(known.received));
             group.stand(known.id, &standing)?;
         }
         return Ok(Verdict::Conflict { event: known.id, of: holder.id });

@@ -8,7 +8,7 @@ use super::failure::{Attempt, damaged};
 use super::row::{Bytes16, EVENT_COLUMNS, EventRow, Kept, Names, Standing};
 use crate::event::{Cause, EventId};
 use crate::store::books::{DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, Uncounted};
-use crate::store::{Options, ResultText};
+use crate::store::{Lag, Options, ResultText};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -56,6 +56,8 @@ pub(super) struct Effects {
     counts: Vec<(i64, [i64; TALLIES.len()])>,
     /// Dead events by source and code.
     dead: HashMap<(i64, String), i64>,
+    /// Redeliveries by source and lag.
+    lags: HashMap<(i64, &'static str), i64>,
 }
 
 impl<'a> Group<'a> {
@@ -76,6 +78,7 @@ impl<'a> Group<'a> {
             now,
             counts: Vec::new(),
             dead: HashMap::new(),
+            lags: HashMap::new(),
         };
         Group { connection, options, claims, effects, inserts: None }
     }
@@ -116,6 +119,11 @@ impl<'a> Group<'a> {
         counts[place].1[tally as usize] += by;
     }
 
+    /// Counts a redelivery by how late it came.
+    pub(super) fn count_lag(&mut self, source: i64, lag: Lag) {
+        *self.effects.lags.entry((source, lag.name())).or_default() += 1;
+    }
+
     /// Counts a dead event more or less.
     pub(super) fn count_dead(&mut self, source: i64, cause: Option<&Cause>, by: i64) -> Attempt<()> {
         let cause = cause.ok_or_else(|| damaged("a dead event without a cause"))?;
@@ -128,14 +136,18 @@ impl<'a> Group<'a> {
     pub(super) fn write_counts(&mut self, uncounted: &Uncounted) -> Attempt<()> {
         self.count_duplicates(uncounted)?;
         let dead = &self.effects.dead;
-        let mut by_code: Vec<(i64, String, i64)> =
+        let mut by_name: Vec<(i64, String, i64)> =
             dead.iter().map(|((source, code), &by)| (*source, format!("{DEAD_PREFIX}{code}"), by)).collect();
         for ((source, code), &count) in &uncounted.refused {
             let source = self.source(source)?;
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.count(source, Tally::Received, count);
             self.count(source, Tally::Refused, count);
-            by_code.push((source, format!("{REFUSED_PREFIX}{code}"), count));
+            by_name.push((source, format!("{REFUSED_PREFIX}{code}"), count));
+        }
+        by_name.extend(self.effects.lags.iter().map(|(&(source, name), &by)| (source, name.to_owned(), by)));
+        for ((source, name), &count) in &uncounted.traffic {
+            by_name.push((self.source(source)?, name.to_string(), i64::try_from(count).unwrap_or(i64::MAX)));
         }
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO counter(source, name, value) VALUES (?1, ?2, ?3) \
@@ -146,7 +158,7 @@ impl<'a> Group<'a> {
                 statement.execute(params![source, name, by])?;
             }
         }
-        for (source, name, by) in by_code {
+        for (source, name, by) in by_name {
             statement.execute(params![source, name, by])?;
         }
         Ok(())

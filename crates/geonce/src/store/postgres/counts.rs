@@ -7,6 +7,7 @@ use super::Attempt;
 use super::row::{damaged, get};
 use crate::event::Cause;
 use crate::postgres::Session;
+use crate::store::Lag;
 use crate::store::books::{Counter, DEAD_PREFIX, REFUSED_PREFIX, TALLIES, Tally, Uncounted};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,8 @@ const GROUP_NAME: &str = "group";
 #[derive(Default)]
 pub(super) struct Counts {
     tallies: Vec<(Arc<str>, [i64; TALLIES.len()])>,
-    by_code: HashMap<(Arc<str>, String), i64>,
+    /// Counters that have a code, a lag or a field in their name.
+    by_name: HashMap<(Arc<str>, String), i64>,
 }
 
 impl Counts {
@@ -42,22 +44,31 @@ impl Counts {
     pub(super) fn add_dead(&mut self, source: &Arc<str>, cause: Option<&Cause>, by: i64) -> Attempt<()> {
         let cause = cause.ok_or_else(|| damaged("a dead event without a cause"))?;
         self.add(source, Tally::Dead, by);
-        *self.by_code.entry((Arc::clone(source), format!("{DEAD_PREFIX}{}", cause.code))).or_default() += by;
+        *self.by_name.entry((Arc::clone(source), format!("{DEAD_PREFIX}{}", cause.code))).or_default() += by;
         Ok(())
     }
 
-    /// Counts events that are not recorded.
+    /// Counts a redelivery by how late it came.
+    pub(super) fn add_lag(&mut self, source: &Arc<str>, lag: Lag) {
+        *self.by_name.entry((Arc::clone(source), lag.name().to_owned())).or_default() += 1;
+    }
+
+    /// Counts what is not recorded.
     pub(super) fn add_uncounted(&mut self, uncounted: &Uncounted) {
         for ((source, code), &count) in &uncounted.refused {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.add(source, Tally::Received, count);
             self.add(source, Tally::Refused, count);
-            *self.by_code.entry((Arc::clone(source), format!("{REFUSED_PREFIX}{code}"))).or_default() += count;
+            *self.by_name.entry((Arc::clone(source), format!("{REFUSED_PREFIX}{code}"))).or_default() += count;
         }
         for (source, &count) in &uncounted.duplicates {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.add(source, Tally::Received, count);
             self.add(source, Tally::Duplicate, count);
+        }
+        for ((source, name), &count) in &uncounted.traffic {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            *self.by_name.entry((Arc::clone(source), name.to_string())).or_default() += count;
         }
     }
 
@@ -67,8 +78,8 @@ impl Counts {
             .tallies
             .iter()
             .flat_map(|(source, counts)| TALLIES.iter().zip(counts).map(move |(&name, &by)| (&**source, name, by)));
-        let by_code = self.by_code.iter().map(|((source, name), &by)| (&**source, name.as_str(), by));
-        let mut rows: Vec<(&str, &str, i64)> = tallies.chain(by_code).filter(|&(.., by)| by != 0).collect();
+        let by_name = self.by_name.iter().map(|((source, name), &by)| (&**source, name.as_str(), by));
+        let mut rows: Vec<(&str, &str, i64)> = tallies.chain(by_name).filter(|&(.., by)| by != 0).collect();
         if rows.is_empty() {
             return Ok(());
         }

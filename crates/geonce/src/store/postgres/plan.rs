@@ -11,7 +11,7 @@ use crate::event::{Cause, EventId, Outcome, State};
 use crate::store::books::Tally;
 use crate::store::encoding::{Bytes16, DEAD, DONE, OPEN, number};
 use crate::store::verdict::{self, Clash};
-use crate::store::{Admission, NewEvent, Route, Verdict};
+use crate::store::{Admission, Lag, NewEvent, Route, Verdict};
 use geonce_key::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl<'a> Plan<'a> {
             };
             return match clash {
                 Some(clash) => self.contradict(event, known, who, clash, now),
-                None => self.repeat(event, who),
+                None => self.repeat(event, who, now),
             };
         }
         if !known.recorded.contains(&event.id) {
@@ -160,9 +160,14 @@ impl<'a> Plan<'a> {
         Ok(Verdict::Accepted)
     }
 
-    fn count_repeat(&mut self, source: &Arc<str>, who: Who<'_>) {
+    fn count_repeat(&mut self, source: &Arc<str>, who: Who<'_>, now: Timestamp) {
         self.counts.add(source, Tally::Received, 1);
         self.counts.add(source, Tally::Duplicate, 1);
+        let received = match who {
+            Who::Known(holder) => holder.event.received,
+            Who::Fresh(place) => self.fresh[place].received,
+        };
+        self.counts.add_lag(source, Lag::of(now.since(received)));
         match who {
             Who::Known(holder) => *self.repeats.entry(holder.event.id).or_default() += 1,
             Who::Fresh(place) => self.fresh[place].duplicates += 1,
@@ -170,8 +175,8 @@ impl<'a> Plan<'a> {
     }
 
     /// A duplicate: counted, and where its event died of something that time may mend, revived.
-    fn repeat(&mut self, event: &NewEvent, who: Who<'_>) -> Attempt<Verdict> {
-        self.count_repeat(&event.source, who);
+    fn repeat(&mut self, event: &NewEvent, who: Who<'_>, now: Timestamp) -> Attempt<Verdict> {
+        self.count_repeat(&event.source, who, now);
         let (content, state, cause, source, revivable) = match who {
             Who::Known(holder) => {
                 let row = &holder.event;
@@ -227,7 +232,7 @@ impl<'a> Plan<'a> {
         if let Some(other) = self.holder(key.key(), known) {
             let id = self.id(other);
             if id != event.id {
-                self.count_repeat(&event.source, other);
+                self.count_repeat(&event.source, other, now);
             }
             return Ok(Verdict::Conflict { event: id, of });
         }

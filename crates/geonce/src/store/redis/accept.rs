@@ -182,6 +182,10 @@ pub(super) fn begin(command: &mut Cmd, keep_payload: bool, uncounted: &Uncounted
     for (&event, count) in &uncounted.repeated {
         command.arg(id_text(event)).arg(*count);
     }
+    command.arg(uncounted.traffic.len());
+    for ((source, name), count) in &uncounted.traffic {
+        command.arg(&**source).arg(&**name).arg(*count);
+    }
 }
 
 /// What is made of an event before it is sent.

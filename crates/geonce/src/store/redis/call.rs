@@ -8,6 +8,7 @@ use super::schema::SCHEMA_VERSION;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::event::random;
 use crate::redis::{Attempt, Connections, Tries, Trouble};
+use crate::store::Lag;
 use redis::{Cmd, Value};
 use sha1::{Digest, Sha1};
 use std::fmt::Write;
@@ -23,7 +24,9 @@ pub(super) struct Script {
 impl Script {
     fn new(body: &str) -> Script {
         let prelude = include_str!("lua/prelude.lua");
-        Script::alone(&format!("local SCHEMA = '{SCHEMA_VERSION}'\n{prelude}\n{body}"))
+        let lags: Vec<String> = Lag::bounds().iter().map(u64::to_string).collect();
+        let constants = format!("local SCHEMA = '{SCHEMA_VERSION}'\nlocal LAGS = {{ {} }}", lags.join(", "));
+        Script::alone(&format!("{constants}\n{prelude}\n{body}"))
     }
 
     fn alone(text: &str) -> Script {

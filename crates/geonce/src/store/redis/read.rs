@@ -208,7 +208,9 @@ pub(super) async fn status(shared: &Shared) -> Attempt<Status> {
             match name.split_once(':') {
                 Some(("refused", code)) => drop(status.invalid.insert((source.clone(), code.to_owned()), value)),
                 Some(("dead", code)) if value > 0 => drop(status.dead.insert((source.clone(), code.to_owned()), value)),
-                _ => {}
+                _ => {
+                    status.note(source, name, value);
+                }
             }
             match name.as_str() {
                 "done" => done += value,

@@ -1,8 +1,9 @@
 -- Records events, or tells what is known about them.
 -- ARGV: whether payloads of done events are kept; how many kinds of refusals there are; source, code and number of each;
 -- how many sources have duplicates that were recognised elsewhere; source and number of each; how many events they are
--- of; id and number of each; then fifteen arguments for each event, the last of
--- which names the dead event that it takes the place of, or is ''. Answers whether work became ready, and a verdict for each event.
+-- of; id and number of each; how many counters of redeliveries there are; source, name and number of each; then fifteen
+-- arguments for each event, the last of which names the dead event that it takes the place of, or is ''. Answers whether work
+-- became ready, and a verdict for each event.
 
 local known = begin()
 if known then
@@ -39,6 +40,13 @@ for _ = 1, repeated_events do
     redis.pcall('HINCRBY', record, 'duplicates', ARGV[place + 1])
   end
   place = place + 2
+end
+
+local noted = tonumber(ARGV[place])
+place = place + 1
+for _ = 1, noted do
+  count(ARGV[place], ARGV[place + 1], tonumber(ARGV[place + 2]))
+  place = place + 3
 end
 
 -- Who holds the keys of these events; false for those that nobody holds.
@@ -81,17 +89,29 @@ local function contradicts(new, event)
   return #new.spatial > 0
 end
 
-local function count_repeat(new, id)
-  redis.call('HINCRBY', P .. ':event:' .. id, 'duplicates', 1)
+-- How long after its event a redelivery came, by the bounds of its counters.
+local function lag(new, event)
+  local millis = new.now - tonumber(event.received)
+  for _, seconds in ipairs(LAGS) do
+    if millis <= seconds * 1000 then
+      return 'lag:' .. int(seconds)
+    end
+  end
+  return 'lag:more'
+end
+
+local function count_repeat(new, event)
+  redis.call('HINCRBY', P .. ':event:' .. event.id, 'duplicates', 1)
   count(new.source, 'received', 1)
   count(new.source, 'duplicate', 1)
+  count(new.source, lag(new, event), 1)
 end
 
 -- A duplicate: counted, and where its event died of something that time may mend, revived.
 local function repeated(new, event)
   local drift = event.content ~= new.content
   local cause = event.state == 'dead' and read_cause(event.cause) or nil
-  count_repeat(new, event.id)
+  count_repeat(new, event)
   if drift then
     count(new.source, 'drift', 1)
   end
@@ -213,7 +233,7 @@ local function clash(new, event, name)
   local id, own = holder(new.clash, new.id)
   if id then
     if own then
-      count_repeat(new, id)
+      count_repeat(new, own)
     end
     return 'c' .. id .. event.id
   end
