@@ -360,7 +360,12 @@ async fn run(
 }
 
 /// How many events a step has at a rate.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a step")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "clamped to a step, which has few events"
+)]
 fn step_events(rate: f64) -> usize {
     (rate / STEPS_PER_SECOND).clamp(1.0, STEP_EVENTS_MAX as f64) as usize
 }

@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &DeadChangeArguments, change: Change) -> Result<Exi
     }
     let mut meter = Meter::new(done, false);
     let (store, clock) = (&tool.store, job::clock());
-    let code = job::run(&tool, (word, done), json!(null), &selected, arguments.which.rate, async |pace| {
+    let code = job::run(&tool, (word, done), &json!(null), &selected, arguments.which.rate, async |pace| {
         let watch = |progress: &replay::Progress| meter.show(progress);
         Ok(match change {
             Change::Replay => replay::replay(store, &clock, &selected, pace, watch).await,

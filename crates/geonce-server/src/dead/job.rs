@@ -80,14 +80,14 @@ pub(super) fn agreed(
 pub(super) fn run(
     tool: &Tool,
     (action, done): (&str, &str),
-    asked: Value,
+    with: &Value,
     selected: &Selected,
     rate: Option<f64>,
     job: impl AsyncFnOnce(&mut Pace) -> Result<Summary, Failure>,
 ) -> Result<ExitCode, Failure> {
     let trail = Trail::new(Arc::clone(&tool.store), clock());
     let named: Vec<String> = selected.events.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-    let asked = json!({"with": asked, "events": selected.events.len(), "first": named, "rate_per_second": rate});
+    let asked = json!({"with": with, "events": selected.events.len(), "first": named, "rate_per_second": rate});
     let entry = tool.wait(trail.begin(&who(), action, asked))?;
     let (stop, stopped) = watch::channel(false);
     let summary = tool.block_on(async {

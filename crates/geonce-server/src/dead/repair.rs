@@ -118,7 +118,7 @@ fn carry_out(
     let mut meter = Meter::new("looked at", !arguments.json);
     let asked = json!(repairs.choices.map(ToString::to_string));
     let (mut trouble, clock) = (None, job::clock());
-    let code = job::run(tool, ("repair", "repaired"), asked, selected, arguments.which.rate, async |pace| {
+    let code = job::run(tool, ("repair", "repaired"), &asked, selected, arguments.which.rate, async |pace| {
         let tell = |treated: Treated| {
             if let Err(failure) = print_treated(page, &treated, arguments.json) {
                 trouble.get_or_insert(failure);

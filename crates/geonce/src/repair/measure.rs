@@ -24,7 +24,7 @@ impl Plane {
         for [x, y, _] in &shape.positions {
             (west, south, north) = (west.min(*x), south.min(*y), north.max(*y));
         }
-        let latitude = (south + north) / 2.0;
+        let latitude = f64::midpoint(south, north);
         Plane { west, south, x_m: DEGREE_M * latitude.to_radians().cos().abs() }
     }
 

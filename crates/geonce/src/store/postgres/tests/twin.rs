@@ -5,7 +5,7 @@ use crate::event::{Class, Ids, Outcome, State, random};
 use crate::store::conformance::{at, cause, key, order, routes};
 use crate::store::{
     Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options, Record,
-    ResultText, Settlement, Store,
+    Repair, ResultText, Settlement, Store,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -109,7 +109,7 @@ impl Twins {
     async fn step(&mut self) {
         let now = at(self.seconds);
         let [one, two] = self.stores.clone();
-        match self.chance.below(16) {
+        match self.chance.below(18) {
             0..=4 => {
                 let batch: Vec<NewEvent> = (0..=self.chance.below(6)).map(|_| self.event()).collect();
                 let answers = (one.accept(batch.clone(), now).await.unwrap(), two.accept(batch, now).await.unwrap());
@@ -149,7 +149,31 @@ impl Twins {
                     store.accept(Vec::new(), now).await.unwrap();
                 }
             }
+            15 | 16 => self.repair().await,
             _ => self.seconds += self.chance.below(40),
+        }
+    }
+
+    async fn repair(&mut self) {
+        let now = at(self.seconds);
+        // Mostly of the dead.
+        let state = (!self.chance.one_in(6)).then_some(State::Dead);
+        let request =
+            ListRequest { filter: Filter { state, ..Filter::default() }, before: None, limit: 20, payloads: false };
+        let found: Vec<_> = self.stores[0].list(request).await.unwrap().iter().map(|record| record.id).collect();
+        if found.is_empty() {
+            return;
+        }
+        let mut repairs = Vec::new();
+        for _ in 0..=self.chance.below(3) {
+            let event = NewEvent { id: self.ids.next(now), ..self.event() };
+            repairs.push(Repair { original: self.chance.pick(&found), event });
+        }
+        // Once more, as after an answer that was lost.
+        for _ in 0..2 {
+            let [one, two] = &self.stores;
+            let answers = (one.repair(repairs.clone(), now).await, two.repair(repairs.clone(), now).await);
+            assert_eq!(answers.0.unwrap(), answers.1.unwrap(), "{repairs:?}");
         }
     }
 

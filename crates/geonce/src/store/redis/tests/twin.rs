@@ -6,8 +6,8 @@ use crate::event::{Class, Outcome, State};
 use crate::store::conformance::{Bench, at, cause, key, order, routes};
 use crate::store::redis::Redis;
 use crate::store::{
-    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, NewEvent, Options, Record, ResultText,
-    Settlement, Store,
+    Access, Admission, Counted, End, Filter, Lease, LeaseRequest, Leased, NewEvent, Options, Record, Repair,
+    ResultText, Settlement, Store,
 };
 use bytes::Bytes;
 use geonce_key::{Fingerprint, Form};
@@ -161,8 +161,24 @@ impl Twins {
         }
     }
 
+    async fn repair(&mut self, now: Timestamp) {
+        // Mostly of the dead.
+        let state = (!self.chance.one_in(6)).then_some(State::Dead);
+        let found = self.embedded.list(Filter { state, ..Filter::default() }).await;
+        let mut repairs = Vec::new();
+        for _ in 0..=self.chance.below(3) {
+            let Some(last) = u64::try_from(found.len()).ok().filter(|&found| found > 0) else { return };
+            let original = found[usize::try_from(self.chance.below(last)).unwrap()].id;
+            repairs.push(Repair { original, event: self.event(now) });
+        }
+        let answers = self.embedded.store.repair(repairs.clone(), now).await.unwrap();
+        assert_eq!(self.redis.store.repair(repairs.clone(), now).await.unwrap(), answers, "{repairs:?}");
+        let again = self.embedded.store.repair(repairs.clone(), now).await.unwrap();
+        assert_eq!(self.redis.store.repair(repairs, now).await.unwrap(), again, "the answer was lost");
+    }
+
     async fn step(&mut self, now: Timestamp) {
-        match self.chance.below(16) {
+        match self.chance.below(18) {
             0..=4 => self.accept(now).await,
             5..=8 => self.lease(now).await,
             9..=11 => self.settle(now).await,
@@ -177,6 +193,7 @@ impl Twins {
                 let count = self.embedded.purge(filter.clone(), now).await;
                 assert_eq!(self.redis.purge(filter.clone(), now).await, count, "{filter:?}");
             }
+            15 | 16 => self.repair(now).await,
             _ => {
                 // Half a second later, so that nothing is past its time to the millisecond.
                 let later = now.plus(Duration::from_millis(500));
