@@ -33,6 +33,13 @@ async fn copies_of_a_done_event_are_answered_without_the_store_and_counted() {
     assert_eq!((ledger.received, ledger.duplicate, ledger.applied, ledger.waiting), (6, 4, 2, 0));
     assert_eq!(first.bench.record(ids[0]).await.duplicates, 2);
     assert_eq!(first.bench.record(ids[1]).await.duplicates, 2);
+    // Later, by the gateway's clock: how late it came is counted too.
+    let later = now().plus(Duration::from_mins(45));
+    assert_eq!(first.bench.accept_one(first.bench.event("a", now()), later).await, duplicate(ids[0]));
+    let status = first.bench.store.status().await.unwrap();
+    let lags = &status.traffic["survey"].lags;
+    assert_eq!((lags[&Duration::from_hours(1)], lags.values().sum::<u64>()), (1, 5));
+    assert_eq!((status.ledgers["survey"].duplicate, first.asked()), (5, asked));
     // A fresh key is certainly not in Redis, so it is not asked.
     let rounds = second.counts().rounds;
     assert_eq!(second.bench.accept_one(second.bench.event("c", now()), now()).await, Verdict::Accepted);
