@@ -287,7 +287,8 @@ impl Worker<'_> {
             return Err(End::Dead(Cause::new(Class::Internal, "lapsed", message)));
         }
         let outgoing = self.decoder.decode(leased).map_err(End::Dead)?;
-        if let Some(lateness) = self.delivery.lateness.get(&leased.source)
+        // A repair comes late by nature: what it was made of came in time, or died of something else.
+        if let Some(lateness) = self.delivery.lateness.get(&leased.source).filter(|_| leased.origin.is_none())
             && let Some(by) = late::late(outgoing.version.as_ref(), leased.received, *lateness)
         {
             return Err(End::Done(Outcome::Stale, late::result(by, *lateness)));
