@@ -7,6 +7,9 @@ use crate::show::count;
 use serde_json::json;
 use std::time::Duration;
 
+/// The code of the only piece of advice that is good news.
+pub(super) const FINE: &str = "redelivery_lag";
+
 pub(super) fn advise(view: &View<'_>) -> Vec<Advice> {
     let lags = &view.traffic.lags;
     let total: u64 = lags.values().sum();
@@ -34,7 +37,7 @@ pub(super) fn advise(view: &View<'_>) -> Vec<Advice> {
         );
         return vec![view.advice("window_short", message, hint, figures)];
     }
-    vec![view.advice("redelivery_lag", message, "the window is long enough for what was seen", figures)]
+    vec![view.advice(FINE, message, "the window is long enough for what was seen", figures)]
 }
 
 /// The bound within which so many percent came.

@@ -97,7 +97,7 @@ pub(super) fn gather(tool: &Tool, settings: &Settings, status: &Status) -> Resul
 /// Prints advice for people.
 pub(super) fn print(page: &mut Page, advice: &[Advice]) -> Result<(), Failure> {
     for one in advice {
-        let mark = page.paint(Style::Yellow, "!");
+        let mark = if one.code == lag::FINE { page.mark(true) } else { page.paint(Style::Yellow, "!") };
         page.print(&format!("{mark} {}: {} [{}]", escaped(&one.source), escaped(&one.message), one.code))?;
         page.print(&format!("    hint: {}", escaped(&one.hint)))?;
     }
