@@ -257,9 +257,13 @@ impl Reading<'_> {
         let report = validity::check(shape, &self.source.policy.limits);
         let problem = report.problems.first()?;
         let message = format!("the geometry is not valid: {}", problem.code.as_str().replace('_', " "));
+        let hint = match self.source.invalid {
+            Invalid::Reject => "invalid = \"dead\" keeps such features for repair",
+            Invalid::Dead | Invalid::Repair => "it is kept as dead; geonce dead repair mends it",
+        };
         Some(Fault {
             pointer: format!("{}{}", self.keyer.geometry_pointer(), problem.pointer),
-            hint: Some("invalid = \"dead\" keeps such features for repair".to_owned()),
+            hint: Some(hint.to_owned()),
             ..Fault::new(Class::Geometry, problem.code.as_str(), message)
         })
     }
