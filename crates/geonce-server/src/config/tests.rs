@@ -6,6 +6,7 @@ use geonce::intake::{Identify, Invalid};
 use geonce::signature::Scheme;
 use geonce::sink::{Columns, Isolation};
 use geonce_key::Property;
+use geonce_key::near::Measure;
 use geonce_key::policy::Dimensions;
 use std::fmt::Write;
 
@@ -263,6 +264,33 @@ fn what_is_wrong_is_said_with_its_place_its_code_and_a_hint() {
     ] {
         let failure = refused(&text, &[]);
         assert!(expected.iter().all(|part| failure.contains(part)), "{text}\n{failure}\n{expected:?}");
+    }
+}
+
+#[test]
+fn what_is_near_is_said_in_a_distance_or_in_full_and_saved_as_it_is() {
+    let all = r#"near = { vertex = "1 cm", iou = 0.9, within = "80 m", period = "1h", scope = "source", action = "merge", merge = "mean", ignore = ["/properties/at"] }"#;
+    for (text, expected) in
+        [("near = \"1 cm\"", vec![(Measure::Vertex, 0.01)]), (all, vec![(Measure::Vertex, 0.01), (Measure::Iou, 0.9)])]
+    {
+        let settings = load(&source(text), &[]).unwrap();
+        let near = settings.sources["a"].near.clone().unwrap();
+        assert_eq!(near.measures, expected);
+        let saved = settings.to_toml();
+        assert_eq!(load(&saved, &[]).unwrap().sources["a"].near, Some(near), "{saved}");
+    }
+    for (text, path) in [
+        ("near = {}", "source.a.near"),
+        ("near = \"1 parsec\"", "source.a.near"),
+        ("near = \"51 km\"", "source.a.near.vertex"),
+        ("near = { iou = 1.5 }", "source.a.near.iou"),
+        ("near = { vertex = \"1 m\", period = \"8d\" }", "source.a.near.period"),
+        ("near = { vertex = \"1 m\", scope = \"entity\" }", "source.a.near.scope"),
+        ("near = { vertex = \"1 m\", merge = \"mean\" }", "source.a.near.merge"),
+        ("near = { vertex = \"1 m\", action = \"merge\" }\n[sink.s]\nurl = \"ndjson:x\"", "source.a.near.action"),
+    ] {
+        let failure = refused(&source(text), &[]);
+        assert!(failure.contains(&format!(" {path}: ")), "{text}\n{failure}");
     }
 }
 
