@@ -211,12 +211,13 @@ async fn a_connection_that_ends_at_any_statement_leaves_no_half() {
         let over = Arc::new(AtomicBool::new(false));
         let looking = tokio::spawn(look_on(url.clone(), Arc::clone(&over)));
         let serving = gateway.serve(10);
-        let statements: [&'static [u8]; 9] = [
+        let statements: [&'static [u8]; 10] = [
             b"BEGIN",
             b"SAVEPOINT",
             b"INSERT INTO \"public\".geonce_applied",
             b"INSERT INTO \"public\".\"zones\"",
             b"set_config",
+            b"FOR UPDATE",
             b"DELETE FROM work",
             b"UPDATE event",
             b"INSERT INTO counter",

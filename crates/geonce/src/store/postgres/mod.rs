@@ -18,7 +18,6 @@ mod repair;
 mod row;
 mod schema;
 mod select;
-mod simple;
 #[cfg(test)]
 pub(crate) mod tests;
 mod wake;

@@ -7,7 +7,6 @@
 use super::counts::Counts;
 use super::line::{self, Entering, Line};
 use super::row::{Uuid, damaged, get, read_cause, small};
-use super::simple::{self, Simple};
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, EventId, Outcome};
@@ -67,9 +66,6 @@ struct Standing {
 
 /// Reads events and holds them until the transaction ends.
 async fn lock(session: &Session, ids: &[Uuid]) -> Attempt<HashMap<Uuid, Standing>> {
-    if ids.is_empty() {
-        return Ok(HashMap::new());
-    }
     let text = "SELECT id, source, state, outcome FROM event WHERE id = ANY($1) ORDER BY id FOR UPDATE";
     let rows = session.query(text, &[(&ids, Type::UUID_ARRAY)]).await?;
     rows.iter()
@@ -131,15 +127,10 @@ async fn settle_in(
     given: Timestamp,
 ) -> Attempt<Vec<Settled>> {
     let now = shared.now(session, given);
-    let mut simple = simple::settle(shared, session, settlements, slot, now).await?;
-    let is_simple = |settlement: &&Settlement| is_held_by(&simple, &settlement.lease);
-    let others: Vec<&Settlement> = settlements.iter().filter(|one| !is_simple(one)).collect();
-    let half_done = simple.iter().filter(|(_, (_, done))| !done).map(|(event, _)| *event);
-    let mut ids: Vec<Uuid> =
-        others.iter().map(|settlement| settlement.lease.event).chain(half_done).map(Uuid::from).collect();
+    let mut ids: Vec<Uuid> = settlements.iter().map(|settlement| settlement.lease.event.into()).collect();
     ids.sort_unstable();
     ids.dedup();
-    let ends = Ends::of(&others, given, now);
+    let ends = Ends::of(settlements, given, now);
     // Sent together, answered in order.
     let (events, done, retried, dead) =
         tokio::join!(lock(session, &ids), ends.done(session), ends.retry(session), ends.dead(session));
@@ -150,13 +141,8 @@ async fn settle_in(
     let mut held: HashSet<Held> = done.into_iter().chain(dead).chain(retried).collect();
     let mut settled = Vec::with_capacity(settlements.len());
     for Settlement { lease, end } in settlements {
-        let simply = if is_held_by(&simple, lease) { simple.remove(&lease.event) } else { None };
-        if let Some((_, true)) = simply {
-            settled.push(Settled::Ok);
-            continue;
-        }
         // Of two settlements of one lease the first counts.
-        if simply.is_none() && !held.remove(&held_by(lease)) {
+        if !held.remove(&held_by(lease)) {
             settled.push(Settled::LeaseLost);
             continue;
         }
@@ -169,10 +155,6 @@ async fn settle_in(
     }
     resolve(shared, session, &events, ended, slot, now).await?;
     Ok(settled)
-}
-
-fn is_held_by(simple: &Simple, lease: &Lease) -> bool {
-    simple.get(&lease.event).is_some_and(|(token, _)| *token == lease.token)
 }
 
 /// What sinks of an event that were served say of it.
@@ -258,7 +240,7 @@ impl<'s> Columns<'s> {
 
 impl<'s> Ends<'s> {
     /// Times are given by the gateway's clock; what counts is how long after its own now they are.
-    fn of(settlements: &[&'s Settlement], given: Timestamp, now: Timestamp) -> Ends<'s> {
+    fn of(settlements: &'s [Settlement], given: Timestamp, now: Timestamp) -> Ends<'s> {
         let mut ends = Ends::default();
         let mut seen = HashSet::new();
         for Settlement { lease, end } in settlements {
