@@ -61,3 +61,12 @@ fn the_readme_can_be_read_in_one_go() {
         assert!(root().join(link).exists(), "the README links to {link}, which is not there");
     }
 }
+
+#[test]
+fn every_benchmark_is_listed_and_so_is_built() {
+    let manifest = fs::read_to_string(root().join("bench/Cargo.toml")).unwrap();
+    for program in fs::read_dir(root().join("bench/src/bin")).unwrap() {
+        let name = program.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "bench/Cargo.toml does not list {name}");
+    }
+}
