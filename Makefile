@@ -12,7 +12,7 @@ NATURAL := $(if $(wildcard $(CORPORA)/naturalearth),--corpora $(CORPORA))
 EXAMPLES := target/release/examples
 BINARY := target/release/geonce
 
-.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bench-load bless docs fuzz release release-bench
+.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bench-load bench-near bless docs fuzz release release-bench
 
 check:
 	cargo check --workspace --all-targets
@@ -79,6 +79,11 @@ bench-shared: release-bench
 # Loads beside ogr2ogr; needs gdal-bin and PostgreSQL with PostGIS, about fifteen minutes and 10 GB of disk.
 bench-load: release
 	python3 bench/load.py
+
+# What near-duplicates cost, and repair beside shapely.
+bench-near: release-bench $(PYTHON)
+	folder=$$(mktemp -d) && $(CURDIR)/target/release/near $$folder; rm -rf $$folder
+	$(PYTHON) bench/repair.py
 
 $(VENV)/bench: bench/requirements.txt $(PYTHON)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bench/requirements.txt
