@@ -166,7 +166,7 @@ impl Place {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut connection = Connection::open_with_flags(&self.file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        self.check_version(&connection, may_upgrade)?;
+        self.check_moment(&connection, may_upgrade)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         self.set_up(&connection, Purpose::Write)?;
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -194,7 +194,13 @@ impl Place {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.file, flags)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
-        Ok(self.check_version(&connection, true)? == SCHEMA_VERSION)
+        Ok(self.check_moment(&connection, true)? == SCHEMA_VERSION)
+    }
+
+    /// What [`Place::check_version`] says, at one moment: another process may be making the store.
+    fn check_moment(&self, connection: &Connection, may_upgrade: bool) -> Attempt<i64> {
+        let moment = connection.unchecked_transaction()?;
+        self.check_version(&moment, may_upgrade)
     }
 
     /// The schema of the file; 0 if it is empty, an error if it is no store or one that cannot be used.
