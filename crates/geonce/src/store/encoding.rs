@@ -4,6 +4,7 @@
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class, Outcome};
 use geonce_key::{Fingerprint, Form};
+use std::time::Duration;
 
 /// The states of an event that its row tells; whether an open one is ready or leased, its work tells.
 pub(super) const OPEN: i64 = 0;
@@ -31,6 +32,11 @@ pub(super) fn number(count: usize) -> i64 {
 /// The least id of events made at `time`.
 pub(super) fn first_id(time: Timestamp) -> Bytes16 {
     (u128::try_from(time.millis()).unwrap_or(0) << 80).to_be_bytes()
+}
+
+/// The least id of events made after `time`: what was made and settled within one millisecond is past its time with it.
+pub(super) fn first_id_after(time: Timestamp) -> Bytes16 {
+    first_id(time.plus(Duration::from_millis(1)))
 }
 
 /// Appends fingerprints as they are stored.

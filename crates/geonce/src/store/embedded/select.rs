@@ -9,7 +9,7 @@ use super::work::{forget, revive};
 use super::writer::Slice;
 use crate::clock::Timestamp;
 use crate::event::{EventId, State};
-use crate::store::encoding::first_id;
+use crate::store::encoding::first_id_after;
 use crate::store::{Filter, Swept};
 use rusqlite::{OptionalExtension, params};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -230,7 +230,7 @@ fn forget_done(group: &mut Group<'_>, after: Bytes16, limit: usize, now: Timesta
     let mut statement = group.connection.prepare_cached(
         "SELECT id, state = 1 AND settled <= ?2 FROM event WHERE id > ?1 AND id < ?3 ORDER BY id LIMIT ?4",
     )?;
-    let mut rows = statement.query(params![after, horizon.millis(), first_id(horizon), number(limit)])?;
+    let mut rows = statement.query(params![after, horizon.millis(), first_id_after(horizon), number(limit)])?;
     while let Some(row) = rows.next()? {
         candidates.push((bytes16(row, 0)?, row.get::<_, Option<bool>>(1)? == Some(true)));
     }
@@ -247,7 +247,7 @@ fn forget_done(group: &mut Group<'_>, after: Bytes16, limit: usize, now: Timesta
 /// Purges dead events whose retention is over: how many were seen and purged, and the last one seen.
 fn purge_dead(group: &mut Group<'_>, after: Bytes16, limit: usize, now: Timestamp) -> Attempt<(usize, u64, Bytes16)> {
     let horizon = now.minus(group.options.dead_retention);
-    let events = dead_after(group, after, first_id(horizon), limit)?;
+    let events = dead_after(group, after, first_id_after(horizon), limit)?;
     let mut purged = 0;
     for event in events.iter().filter(|event| event.settled().is_some_and(|settled| settled <= horizon)) {
         forget(group, event)?;

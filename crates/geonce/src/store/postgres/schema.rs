@@ -5,7 +5,7 @@
 //! `counter` (the books, in slots); sequences `token` (leases) and `slot`.
 
 use super::counts::{OWN_SLOTS, SLOTS};
-use super::row::{Uuid, damaged, get};
+use super::row::{damaged, get};
 use super::{Attempt, transaction};
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind};
@@ -317,8 +317,3 @@ fn drop_day<'a>(session: &'a Session, schema: &str, day: i64) -> impl Future<Out
 pub(super) const PARTS_KEPT: Duration = Duration::from_hours(24);
 /// How long between looking after parts.
 pub(super) const PARTS_EVERY: Duration = Duration::from_mins(10);
-
-/// Ids made at `time` or later.
-pub(super) fn first(time: Timestamp) -> Uuid {
-    Uuid(first_id(time))
-}

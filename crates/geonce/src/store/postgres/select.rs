@@ -4,14 +4,14 @@ use super::counts::Counts;
 use super::line;
 use super::place;
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
-use super::schema::{PARTS_EVERY, PARTS_KEPT, first, look_after_parts};
+use super::schema::{PARTS_EVERY, PARTS_KEPT, look_after_parts};
 use super::work::{Revived, revive};
 use super::{Attempt, Shared, transaction};
 use crate::clock::Timestamp;
 use crate::event::State;
 use crate::postgres::{Parameter, Session};
 use crate::store::books::Tally;
-use crate::store::encoding::{DEAD, DONE, OPEN, number, outcome_number};
+use crate::store::encoding::{DEAD, DONE, OPEN, first_id_after, number, outcome_number};
 use crate::store::{Filter, Options, Swept};
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::types::{ToSql, Type};
@@ -284,7 +284,7 @@ async fn sweep_slice(shared: &Shared, state: i64, limit: usize, now: Timestamp) 
              ORDER BY e.id LIMIT {limit}"
         );
         let parameters: [Parameter<'_>; 3] =
-            [(&after, Type::UUID), (&first(horizon), Type::UUID), (&horizon.millis(), Type::INT8)];
+            [(&after, Type::UUID), (&Uuid(first_id_after(horizon)), Type::UUID), (&horizon.millis(), Type::INT8)];
         let rows = session.query(&text, &parameters).await?;
         let last: Option<Uuid> = rows.last().map(|row| get(row, 0)).transpose()?;
         let mut over: Vec<Uuid> = Vec::new();

@@ -1,7 +1,7 @@
 //! Random sequences of operations on two stores, an embedded one and this one: they must answer alike.
 
 use super::given;
-use crate::event::{Class, Ids, Outcome, State, random};
+use crate::event::{Class, Ids, Outcome, State};
 use crate::store::conformance::{at, cause, key, order, routes};
 use crate::store::{
     Access, Admission, Claim, Counted, End, Filter, Lease, LeaseRequest, Leased, ListRequest, NewEvent, Options,
@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const STEPS: usize = 300;
+/// Which sequence is tried; `GEONCE_SEED` tries another. Two stores once disagreed about this one.
+const SEED: u64 = 4_247_978_862_507_827_457;
 const WINDOW: Duration = Duration::from_mins(1);
 
 /// A sequence of numbers that its seed decides.
@@ -284,7 +286,7 @@ async fn it_answers_as_the_embedded_store_does() {
 
 /// Does the same things to an embedded store and to one that `make` makes; they must answer alike.
 pub(crate) async fn answer_alike(make: impl AsyncFn(Options) -> Arc<dyn Store>, steps: usize) {
-    let seed = u64::try_from(random() >> 65).unwrap() | 1;
+    let seed = std::env::var("GEONCE_SEED").map_or(SEED, |text| text.parse().unwrap());
     println!("seed {seed}");
     let options = Options { window: WINDOW, dead_retention: 2 * WINDOW, ..Options::default() };
     let embedded = crate::store::open("sqlite::memory:", &options, Access::Gateway, "".as_ref()).unwrap();
