@@ -1,9 +1,9 @@
 //! A row of a file as a feature: its GeoJSON text, its key, its geometry where it is going.
 //!
 //! A feature has the key that it would have had as a webhook's payload. Its content digest is of its exact text, so that no
-//! change of a file is taken for none.
+//! change of a file is taken for none. What the destination has with the same content is neither keyed nor checked again.
 
-use super::target::Piece;
+use super::target::{Known, Piece};
 use super::{Flaw, Invalid};
 use crate::event::{Cause, Class};
 use bytes::Bytes;
@@ -26,6 +26,17 @@ pub(super) struct Shaped {
     pub(super) repaired: Option<Cause>,
     /// Its text, where it may be needed later.
     pub(super) payload: Option<Bytes>,
+}
+
+/// What was made of a row.
+pub(super) enum Made {
+    Shaped(Shaped),
+    /// Nothing: the destination had it with the same content. Should that not be so any more, the row is there.
+    Unchanged {
+        entity: [u8; 32],
+        content: [u8; 32],
+        row: Row,
+    },
 }
 
 /// What all features of a load have in common.
@@ -66,17 +77,40 @@ impl Shaper {
         })
     }
 
-    pub(super) fn shape(&mut self, item: Item) -> Shaped {
+    /// Makes a feature of what was read, unless it is known to be unchanged.
+    pub(super) fn make(&mut self, item: Item, known: &Known) -> Made {
         match item {
-            Item::Row(row) => self.row(row),
+            Item::Row(row) => match self.find_unchanged(&row, known) {
+                Some((entity, content)) => Made::Unchanged { entity, content, row },
+                None => Made::Shaped(self.shape(row)),
+            },
             Item::Bad(Bad { number, code, message, bytes }) => {
                 let cause = Cause::new(Class::Schema, code, message);
-                Shaped { number, piece: Err(cause), repaired: None, payload: Some(bytes.into()) }
+                Made::Shaped(Shaped { number, piece: Err(cause), repaired: None, payload: Some(bytes.into()) })
             }
         }
     }
 
-    fn row(&mut self, mut row: Row) -> Shaped {
+    /// Entity and content of a row that the destination has with this very content.
+    fn find_unchanged(&mut self, row: &Row, known: &Known) -> Option<([u8; 32], [u8; 32])> {
+        if !known.is_complete() {
+            return None;
+        }
+        if row.text.is_none() {
+            let mut text = std::mem::take(&mut self.text);
+            self.write(row, row.geometry.as_ref(), &mut text);
+            self.text = text;
+        }
+        let text = row.text.as_ref().unwrap_or(&self.text);
+        let input = Input { form: Form::Json, bytes: text, crs: Some(self.recipe.from_crs) };
+        // What is wrong with it is told when it is made.
+        let entity = *self.reader.as_mut()?.entity(input).ok()??.digest();
+        let content = Sha256::digest(text).into();
+        known.is_unchanged(&entity, &content).then_some((entity, content))
+    }
+
+    /// Makes a feature of a row.
+    pub(super) fn shape(&mut self, mut row: Row) -> Shaped {
         let number = row.number;
         let mut text = std::mem::take(&mut self.text);
         match row.text.take() {

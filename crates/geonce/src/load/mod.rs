@@ -26,16 +26,17 @@ use crate::ledger::{Begun, Ledger, Run, Task};
 use crate::retry::Retry;
 use crate::store::{Admission, NewEvent, RUNS, ResultText, Route, Store};
 use bytes::Bytes;
-use feature::{Recipe, Shaped, Shaper};
+use feature::{Made, Recipe, Shaped, Shaper};
 use geonce_key::{Fingerprint, Form, Kind as Shapes};
 use pipeline::Pipeline;
 use report::Fate;
 use sha2::{Digest, Sha256};
 use source::{content, from_crs, from_hex, modified, stamp};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use target::{Mode, Plan, Target};
+use target::{Known, Mode, Plan, Target};
 use tokio::sync::Notify;
 
 /// The ledger of loads.
@@ -226,10 +227,12 @@ impl Loader {
         report.crs = [from, to];
         progress.total.store(file.layer.features.unwrap_or(0), Ordering::Relaxed);
         let recipe = recipe(request, &file, from, to);
-        let mut pipeline = Pipeline::start(file.rows, 0, None, || Shaper::new(recipe.clone()))?;
+        let shaper = || Shaper::new(recipe.clone());
+        let mut pipeline = Pipeline::start(file.rows, 0, None, &Known::default(), shaper)?;
         while let Some(batch) = pipeline.next().await? {
-            for Shaped { number, piece, repaired, .. } in batch {
+            for made in batch {
                 report.features += 1;
+                let Made::Shaped(Shaped { number, piece, repaired, .. }) = made else { continue };
                 match (piece, repaired) {
                     (Ok(_), None) => {}
                     (Ok(_), Some(cause)) => report.note(Fate::Repaired, Flaw::of(number, &cause)),
@@ -341,8 +344,10 @@ impl Loader {
         report.resume(&target.standing().notes);
         progress.total.store(file.layer.features.unwrap_or(0), Ordering::Relaxed);
         let recipe = recipe(request, &file, from, target.crs());
-        let pipeline = Pipeline::start(file.rows, report.features, request.chunk, || Shaper::new(recipe.clone()))?;
-        self.pour(request, pipeline, &mut *target, &mut report, progress).await?;
+        let make_shaper = || Shaper::new(recipe.clone());
+        let pipeline = Pipeline::start(file.rows, report.features, request.chunk, &target.known(), make_shaper)?;
+        let shaper = make_shaper().map_err(|error| pipeline::invalid(&error))?;
+        self.pour(request, pipeline, shaper, &mut *target, &mut report, progress).await?;
         let features = report.features;
         let (kept, clock) = (report.clone(), Arc::clone(&self.clock));
         let seconds = took.elapsed().as_secs_f64();
@@ -362,6 +367,7 @@ impl Loader {
         &self,
         request: &Request,
         mut pipeline: Pipeline,
+        mut shaper: Shaper,
         target: &mut dyn Target,
         report: &mut Report,
         progress: &Progress,
@@ -370,19 +376,34 @@ impl Loader {
         while let Some(batch) = pipeline.next().await? {
             let mut pieces = Vec::with_capacity(batch.len());
             let (mut letters, mut payloads) = (Vec::new(), Vec::new());
-            for Shaped { number, piece, repaired, payload } in batch {
+            let (known, mut touched, mut unchanged) = (target.known(), HashSet::new(), 0);
+            for made in batch {
                 report.features += 1;
+                let shaped = match made {
+                    Made::Shaped(shaped) => shaped,
+                    Made::Unchanged { entity, content, .. }
+                        if known.is_unchanged(&entity, &content) && !touched.contains(&entity) =>
+                    {
+                        unchanged += 1;
+                        continue;
+                    }
+                    // Something before it in the file was about the same entity, or others may have written.
+                    Made::Unchanged { row, .. } => shaper.shape(row),
+                };
+                let Shaped { number, piece, repaired, payload } = shaped;
                 if let Some(cause) = repaired {
                     report.note(Fate::Repaired, Flaw::of(number, &cause));
                 }
                 match piece {
                     Ok(piece) => {
+                        touched.extend(piece.entity.as_ref().map(|entity| *entity.digest()));
                         pieces.push(piece);
                         payloads.extend(payload.map(|payload| (number, payload)));
                     }
                     Err(cause) => self.bad(request, number, cause, payload, report, &mut letters),
                 }
             }
+            target.count_unchanged(unchanged);
             for target::Refused { number, cause } in target.write(pieces).await? {
                 let found = payloads.binary_search_by_key(&number, |(number, _)| *number);
                 let payload = found.ok().map(|at| payloads[at].1.clone());

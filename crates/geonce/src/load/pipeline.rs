@@ -3,7 +3,8 @@
 //! One thread reads; each batch goes to the next of the keying threads in turn, and is taken from them in the same turn. A
 //! pipeline that is dropped ends its threads.
 
-use super::feature::{Shaped, Shaper};
+use super::feature::{Made, Shaper};
+use super::target::Known;
 use super::{Result, Trouble};
 use crate::error::{Error, Kind};
 use geonce_files::{Item, Rows};
@@ -21,20 +22,22 @@ const WAITING: usize = 1;
 const THREADS_MAX: usize = 8;
 
 type Read = geonce_files::Result<Vec<Item>>;
-type Made = geonce_files::Result<Vec<Shaped>>;
+type Shaped = geonce_files::Result<Vec<Made>>;
 
 /// Features of a file, made ready by threads.
 pub(super) struct Pipeline {
-    made: Vec<mpsc::Receiver<Made>>,
+    made: Vec<mpsc::Receiver<Shaped>>,
     turn: usize,
 }
 
 impl Pipeline {
-    /// Begins to read after the first `skip` features. Batches end where `cut` features end.
+    /// Begins to read after the first `skip` features. Batches end where `cut` features end. What is `known` to be unchanged is
+    /// not made into a feature.
     pub(super) fn start(
         rows: Box<dyn Rows>,
         skip: u64,
         cut: Option<NonZero<u64>>,
+        known: &Known,
         shaper: impl Fn() -> std::result::Result<Shaper, geonce_key::Error>,
     ) -> Result<Pipeline> {
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
@@ -43,7 +46,8 @@ impl Pipeline {
             let shaper = shaper().map_err(|error| invalid(&error))?;
             let (give, take) = sync_channel(WAITING);
             let (pass, receive) = mpsc::channel(WAITING);
-            spawn("load keys", move || make(shaper, &take, &pass))?;
+            let known = known.clone();
+            spawn("load keys", move || make(shaper, &known, &take, &pass))?;
             to_threads.push(give);
             made.push(receive);
         }
@@ -52,7 +56,7 @@ impl Pipeline {
     }
 
     /// The next batch; none at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Shaped>>> {
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Made>>> {
         let turn = self.turn;
         self.turn = (turn + 1) % self.made.len();
         match self.made[turn].recv().await {
@@ -76,9 +80,9 @@ pub(super) fn invalid(error: &geonce_key::Error) -> Trouble {
     })
 }
 
-fn make(mut shaper: Shaper, take: &Receiver<Read>, pass: &mpsc::Sender<Made>) {
+fn make(mut shaper: Shaper, known: &Known, take: &Receiver<Read>, pass: &mpsc::Sender<Shaped>) {
     while let Ok(read) = take.recv() {
-        let made = read.map(|items| items.into_iter().map(|item| shaper.shape(item)).collect());
+        let made = read.map(|items| items.into_iter().map(|item| shaper.make(item, known)).collect());
         if pass.blocking_send(made).is_err() {
             return;
         }

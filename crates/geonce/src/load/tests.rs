@@ -154,6 +154,30 @@ async fn an_upsert_writes_what_changed() {
 }
 
 #[tokio::test]
+async fn what_a_file_says_last_of_an_entity_stands_though_it_said_so_before() {
+    const FEATURES: u32 = 9_000;
+    for chunk in [None, NonZero::new(2_500)] {
+        let place = Place::new();
+        let mut features: Vec<_> = (0..FEATURES).map(|n| (n, "as it was", f64::from(n) / 100.0)).collect();
+        place.loaded(&upsert(place.write("a.ndjson", &features), None)).await;
+        // There and back within a batch, and over several; and once for good.
+        features[8_000].1 = "other";
+        features.insert(8_001, (8_000, "as it was", 80.0));
+        features[6_000].1 = "other";
+        features.extend([(6_000, "as it was", 60.0), (7_000, "at last", 70.0), (42, "as it was", 0.42)]);
+        let second = Request { chunk, ..upsert(place.write("b.ndjson", &features), None) };
+        let report = place.loaded(&second).await;
+        assert_eq!(report.features, u64::from(FEATURES) + 4);
+        assert_eq!((report.inserted, report.updated), (0, 5));
+        assert_eq!(report.unchanged, u64::from(FEATURES) - 1, "{chunk:?}");
+        let names = place.names();
+        assert_eq!(names.len(), FEATURES as usize);
+        let changed: Vec<_> = names.iter().filter(|name| !name.ends_with("as it was")).collect();
+        assert_eq!(changed, ["7000 at last"]);
+    }
+}
+
+#[tokio::test]
 async fn an_older_version_takes_no_place() {
     let place = Place::new();
     let version = Some("/properties/name");

@@ -6,6 +6,7 @@
 
 use super::Piece;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The most entities that are kept: about fifty megabytes.
 pub(super) const ENTITIES_MAX: u64 = (1 << 21) / 8 * 7;
@@ -16,9 +17,13 @@ const READ_PER_ASKED: u64 = 20;
 
 pub(super) type Entity = [u8; 32];
 
-/// What is known.
+/// What is known: the destination's to change, and for those who make its pieces to look at. What they see may be of a moment
+/// ago; it is so when they ask between two writes.
+#[derive(Clone, Default)]
+pub struct Known(Arc<RwLock<Knowledge>>);
+
 #[derive(Default)]
-pub(super) enum Known {
+enum Knowledge {
     #[default]
     Nothing,
     /// Nothing, but how many features were asked for, and of how many entities.
@@ -44,7 +49,8 @@ pub(super) type Touched = (HashSet<Entity>, BTreeSet<Entity>);
 impl Known {
     /// The entities of a batch, if they are known.
     pub(super) fn touched(&self, pieces: &[&Piece]) -> Option<Touched> {
-        let Known::All(all) = self else { return None };
+        let known = self.get();
+        let Knowledge::All(all) = &*known else { return None };
         let (mut touched, mut there) = (HashSet::new(), BTreeSet::new());
         for piece in pieces {
             let Some(entity) = piece.entity.as_ref().map(|entity| *entity.digest()) else { continue };
@@ -61,35 +67,42 @@ impl Known {
         Some((touched, there))
     }
 
+    /// Whether everything is known.
+    pub(in crate::load) fn is_complete(&self) -> bool {
+        matches!(&*self.get(), Knowledge::All(_))
+    }
+
     /// Whether an entity is there with this content, as far as that is known.
-    pub(super) fn is_unchanged(&self, entity: &Entity, content: &[u8; 32]) -> bool {
-        matches!(self, Known::All(all) if all.get(&short(entity)).is_some_and(|known| *known == content[..16]))
+    pub(in crate::load) fn is_unchanged(&self, entity: &Entity, content: &[u8; 32]) -> bool {
+        matches!(&*self.get(), Knowledge::All(all) if all.get(&short(entity)).is_some_and(|known| *known == content[..16]))
     }
 
     /// Whether an entity is certainly not there.
     pub(super) fn is_new(&self, entity: &Entity) -> bool {
-        matches!(self, Known::All(all) if !all.contains_key(&short(entity)))
+        matches!(&*self.get(), Knowledge::All(all) if !all.contains_key(&short(entity)))
     }
 
     /// Notes what has been written.
-    pub(super) fn note<'a>(&mut self, changes: impl Iterator<Item = (&'a Entity, &'a [u8; 32])>) {
-        let Known::All(all) = self else { return };
+    pub(super) fn note<'a>(&self, changes: impl Iterator<Item = (&'a Entity, &'a [u8; 32])>) {
+        let mut known = self.change();
+        let Knowledge::All(all) = &mut *known else { return };
         for (entity, content) in changes {
             all.insert(short(entity), first(content));
         }
         if all.len() as u64 > ENTITIES_MAX {
-            *self = Known::TooMany;
+            *known = Knowledge::TooMany;
         }
     }
 
     /// What is worth finding out, now that a batch of so many features is to be asked for.
-    pub(super) fn wish(&mut self, batch: usize) -> Wish {
-        let (asked, entities) = match self {
-            Known::All(_) | Known::TooMany => return Wish::Nothing,
-            Known::Nothing => (batch as u64, None),
-            Known::Counted { asked, entities } => (*asked + batch as u64, *entities),
+    pub(super) fn wish(&self, batch: usize) -> Wish {
+        let mut known = self.change();
+        let (asked, entities) = match &*known {
+            Knowledge::All(_) | Knowledge::TooMany => return Wish::Nothing,
+            Knowledge::Nothing => (batch as u64, None),
+            Knowledge::Counted { asked, entities } => (*asked + batch as u64, *entities),
         };
-        *self = Known::Counted { asked, entities };
+        *known = Knowledge::Counted { asked, entities };
         match entities {
             _ if asked <= ASKED_MIN => Wish::Nothing,
             None => Wish::Count,
@@ -99,19 +112,34 @@ impl Known {
     }
 
     /// How many entities there are, and what is worth finding out then.
-    pub(super) fn counted(&mut self, entities: u64) -> Wish {
-        if entities > ENTITIES_MAX {
-            *self = Known::TooMany;
-        } else if let Known::Counted { entities: known, .. } = self {
-            *known = Some(entities);
-            return self.wish(0);
+    pub(super) fn counted(&self, entities: u64) -> Wish {
+        match &mut *self.change() {
+            known if entities > ENTITIES_MAX => {
+                *known = Knowledge::TooMany;
+                return Wish::Nothing;
+            }
+            Knowledge::Counted { entities: known, .. } => *known = Some(entities),
+            _ => return Wish::Nothing,
         }
-        Wish::Nothing
+        self.wish(0)
     }
 
     /// All entities, each with its first eight bytes, and the first sixteen of its content; nothing where it is gone.
-    pub(super) fn read(&mut self, all: HashMap<u64, [u8; 16]>) {
-        *self = Known::All(all);
+    pub(super) fn read(&self, all: HashMap<u64, [u8; 16]>) {
+        *self.change() = Knowledge::All(all);
+    }
+
+    /// Others may write from now on, or have written.
+    pub(super) fn forget(&self) {
+        *self.change() = Knowledge::Nothing;
+    }
+
+    fn get(&self) -> RwLockReadGuard<'_, Knowledge> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Knowledge> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,6 +11,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+pub use self::known::Known;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId};
@@ -145,6 +146,13 @@ pub trait Target: Send {
 
     /// How far the load has come.
     fn standing(&self) -> &Standing;
+
+    /// What is known of the layer's entities: a feature of one that is there with the same content need not be made into a
+    /// piece.
+    fn known(&self) -> Known;
+
+    /// Counts features that are not written because of what is [`Target::known`].
+    fn count_unchanged(&mut self, features: u64);
 
     /// Writes features, in the order of the file. Those it does not take are told, all others are written.
     fn write(&mut self, pieces: Vec<Piece>) -> Answer<'_, Vec<Refused>>;

@@ -29,6 +29,7 @@ use std::sync::Arc;
 struct GeoPackage {
     /// `None` while it is at work, and after work that was given up or failed.
     load: Option<Load>,
+    known: Known,
     standing: Standing,
     crs: u32,
     place: String,
@@ -61,10 +62,10 @@ pub(super) async fn open(path: &Path, plan: Plan) -> Result<Box<dyn Target>> {
     let path = path.to_owned();
     let opened = tokio::task::spawn_blocking(move || open_now(&path, plan)).await.map_err(|_| lost())??;
     Ok(Box::new(match opened {
-        Opened::Finished { standing, crs } => GeoPackage { load: None, standing, crs, place },
+        Opened::Finished { standing, crs } => GeoPackage { load: None, known: Known::default(), standing, crs, place },
         Opened::UnderWay(load) => {
             let (standing, crs) = (load.record.standing.clone(), load.settings.crs);
-            GeoPackage { load: Some(*load), standing, crs, place }
+            GeoPackage { known: load.known.clone(), load: Some(*load), standing, crs, place }
         }
     }))
 }
@@ -191,7 +192,7 @@ impl Load {
             tally: Tally::default(),
             extent: None,
             kept,
-            known: Known::Nothing,
+            known: Known::default(),
         })
     }
 
@@ -208,8 +209,6 @@ impl Load {
         let doing = self.doing("going on writing to");
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(&doing)?;
         self.begun = true;
-        // Others may have written since the last part.
-        self.known = Known::Nothing;
         let found = record::find(&self.connection, &self.plan).map_err(&doing)?;
         if found.is_none_or(|found| found.standing != self.record.standing) {
             let what = format!("another runner has gone on with the load into {}", self.path.display());
@@ -241,6 +240,7 @@ impl Load {
             Layer::touch(&self.connection, &self.settings, self.extent).map_err(&doing)?;
         }
         record::set(&self.connection, &self.plan, &self.record).map_err(&doing)?;
+        self.known.forget();
         self.connection.execute_batch("COMMIT").map_err(&doing)?;
         self.begun = false;
         Ok(())
@@ -333,6 +333,16 @@ impl Target for GeoPackage {
 
     fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    fn known(&self) -> Known {
+        self.known.clone()
+    }
+
+    fn count_unchanged(&mut self, features: u64) {
+        if let Some(load) = &mut self.load {
+            load.tally.unchanged += features;
+        }
     }
 
     fn write(&mut self, pieces: Vec<Piece>) -> Answer<'_, Vec<Refused>> {

@@ -35,7 +35,7 @@ pub(super) fn pieces(load: &mut Load, pieces: &[Piece]) -> Result<Vec<Refused>> 
 }
 
 /// Reads what the layer holds of all its entities, once that is worth it.
-fn learn(known: &mut Known, connection: &Connection, layer: i64, batch: usize) -> Result<()> {
+fn learn(known: &Known, connection: &Connection, layer: i64, batch: usize) -> Result<()> {
     let mut wish = known.wish(batch);
     if matches!(wish, Wish::Count) {
         let sql = "SELECT count(*) FROM (SELECT 1 FROM gpkg_geonce_entity WHERE layer = ?1 LIMIT ?2)";
@@ -134,7 +134,7 @@ struct Writer<'l> {
     tally: &'l mut Tally,
     extent: &'l mut Option<Bounds>,
     kept: &'l mut Kept,
-    known: &'l mut Known,
+    known: &'l Known,
 }
 
 impl Writer<'_> {

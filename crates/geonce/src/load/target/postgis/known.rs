@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 const PAGE: u32 = 20_000;
 
 /// Reads all that there is, once it is worth it. `table` is that of the entities.
-pub(super) async fn learn(known: &mut Known, session: &Session, table: &str, layer: i32, batch: usize) -> Told<()> {
+pub(super) async fn learn(known: &Known, session: &Session, table: &str, layer: i32, batch: usize) -> Told<()> {
     let mut wish = known.wish(batch);
     if matches!(wish, Wish::Count) {
         wish = known.counted(count(session, table, layer).await?);

@@ -42,6 +42,7 @@ const SCHEMA: &str = "public";
 struct PostGis {
     /// `None` where the load is finished, and after an error.
     load: Option<Load>,
+    known: Known,
     standing: Standing,
     crs: u32,
     place: String,
@@ -63,6 +64,8 @@ struct Load {
     id: i32,
     layer: Layer,
     slots: Slots,
+    /// What the layer holds of its entities, as long as no other load can write.
+    known: Known,
     part: Option<Part>,
 }
 
@@ -74,7 +77,6 @@ struct Part {
     route: Route,
     /// Whether rows are numbered by a sequence.
     has_sequence: bool,
-    known: Known,
     /// What is said before the next savepoint.
     before: &'static str,
     tally: Tally,
@@ -88,7 +90,6 @@ impl Part {
             copy: None,
             route: Route::Unknown,
             has_sequence: false,
-            known: Known::Nothing,
             before: "SET CONSTRAINTS ALL IMMEDIATE; ",
             tally: Tally::default(),
         }
@@ -129,11 +130,11 @@ pub(super) async fn open(url: &str, plan: Plan) -> Result<Box<dyn Target>> {
     loop {
         match Load::open(&pool, &plan, &settings).await {
             Ok(Opened::Finished { standing, crs }) => {
-                return Ok(Box::new(PostGis { load: None, standing, crs, place }));
+                return Ok(Box::new(PostGis { load: None, known: Known::default(), standing, crs, place }));
             }
             Ok(Opened::UnderWay(load)) => {
                 let (standing, crs) = (load.record.standing.clone(), load.settings.crs);
-                return Ok(Box::new(PostGis { load: Some(*load), standing, crs, place }));
+                return Ok(Box::new(PostGis { known: load.known.clone(), load: Some(*load), standing, crs, place }));
             }
             Err(trouble) => {
                 let doing = format!("beginning to load into {place}");
@@ -202,6 +203,7 @@ impl Load {
             id: ground.id,
             layer,
             slots,
+            known: Known::default(),
             part: Some(Part::new(session)),
         })))
     }
@@ -236,6 +238,7 @@ impl Load {
     /// Writes the record, and commits.
     async fn end(&mut self) -> Told<()> {
         let Some(mut part) = self.part.take() else { return Err(gone()) };
+        self.known.forget();
         part.settle().await?;
         let Part { session, copy, .. } = part;
         drop(copy);
@@ -431,6 +434,16 @@ impl Target for PostGis {
 
     fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    fn known(&self) -> Known {
+        self.known.clone()
+    }
+
+    fn count_unchanged(&mut self, features: u64) {
+        if let Some(part) = self.load.as_mut().and_then(|load| load.part.as_mut()) {
+            part.tally.unchanged += features;
+        }
     }
 
     fn write(&mut self, pieces: Vec<Piece>) -> Answer<'_, Vec<Refused>> {

@@ -10,7 +10,7 @@ use super::{Load, Told};
 use crate::clock::{Stopwatch, Timestamp};
 use crate::error::{Error, Kind};
 use crate::event::Cause;
-use crate::load::target::known::{Known, Touched};
+use crate::load::target::known::Touched;
 use crate::load::target::slots::Slots;
 use crate::load::target::{Piece, Refused, Tally, key_characters};
 use crate::postgres::{Parameter, Trouble, literal, quoted};
@@ -93,7 +93,7 @@ impl Load {
                 Err(trouble) if is_met(&trouble) && watch.elapsed() < self.plan.timeout => {
                     part.undo();
                     // What is known may not be so any more.
-                    part.known = Known::Nothing;
+                    self.known.forget();
                     parts.push(pieces);
                     continue;
                 }
@@ -120,14 +120,14 @@ impl Load {
     async fn upsert_whole<'p>(&mut self, pieces: &[&'p Piece], arrival: bool) -> Told<Written> {
         let table = format!("{}.geonce_entity", quoted(&self.settings.schema));
         let Some(part) = self.part.as_mut() else { return Err(gone()) };
-        let mut found = part.known.touched(pieces);
+        let mut found = self.known.touched(pieces);
         // Where nothing is to be written there is nothing to be undone.
         if found.as_ref().is_none_or(|(touched, _)| !touched.is_empty()) {
             part.savepoint().await?;
         }
         if found.is_none() {
-            learn(&mut part.known, &part.session, &table, self.layer.id, pieces.len()).await?;
-            found = part.known.touched(pieces);
+            learn(&self.known, &part.session, &table, self.layer.id, pieces.len()).await?;
+            found = self.known.touched(pieces);
         }
         let (touched, there) = match found {
             Some(found) => found,
@@ -150,9 +150,8 @@ impl Load {
         let rows = encoder.finish();
         let any_old = changes.iter().any(|change| change.held.is_some());
         self.carry_out(rows, any_old).await?;
-        let Some(part) = self.part.as_mut() else { return Err(gone()) };
         let entity = |change: &Change<'p>| Some((change.piece.entity.as_ref()?.digest(), &change.piece.content));
-        part.known.note(changes.iter().filter_map(entity));
+        self.known.note(changes.iter().filter_map(entity));
         Ok(Written::Done(tally, refused))
     }
 
