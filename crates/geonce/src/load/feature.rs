@@ -3,7 +3,7 @@
 //! A feature has the key that it would have had as a webhook's payload. Its content digest is of its exact text, so that no
 //! change of a file is taken for none. What the destination has with the same content is neither keyed nor checked again.
 
-use super::target::{Known, Piece};
+use super::target::{Finding, Known, Piece};
 use super::{Flaw, Invalid};
 use crate::event::{Cause, Class};
 use bytes::Bytes;
@@ -32,11 +32,7 @@ pub(super) struct Shaped {
 pub(super) enum Made {
     Shaped(Shaped),
     /// Nothing: the destination had it with the same content. Should that not be so any more, the row is there.
-    Unchanged {
-        entity: [u8; 32],
-        content: [u8; 32],
-        row: Row,
-    },
+    Unchanged(Finding, Row),
 }
 
 /// What all features of a load have in common.
@@ -81,7 +77,7 @@ impl Shaper {
     pub(super) fn make(&mut self, item: Item, known: &Known) -> Made {
         match item {
             Item::Row(row) => match self.find_unchanged(&row, known) {
-                Some((entity, content)) => Made::Unchanged { entity, content, row },
+                Some(finding) => Made::Unchanged(finding, row),
                 None => Made::Shaped(self.shape(row)),
             },
             Item::Bad(Bad { number, code, message, bytes }) => {
@@ -91,8 +87,8 @@ impl Shaper {
         }
     }
 
-    /// Entity and content of a row that the destination has with this very content.
-    fn find_unchanged(&mut self, row: &Row, known: &Known) -> Option<([u8; 32], [u8; 32])> {
+    /// Finds a row that the destination has with this very content.
+    fn find_unchanged(&mut self, row: &Row, known: &Known) -> Option<Finding> {
         if !known.is_complete() {
             return None;
         }
@@ -104,9 +100,8 @@ impl Shaper {
         let text = row.text.as_ref().unwrap_or(&self.text);
         let input = Input { form: Form::Json, bytes: text, crs: Some(self.recipe.from_crs) };
         // What is wrong with it is told when it is made.
-        let entity = *self.reader.as_mut()?.entity(input).ok()??.digest();
-        let content = Sha256::digest(text).into();
-        known.is_unchanged(&entity, &content).then_some((entity, content))
+        let entity = self.reader.as_mut()?.entity(input).ok()??;
+        known.find_unchanged(entity.digest(), &Sha256::digest(text).into())
     }
 
     /// Makes a feature of a row.

@@ -32,7 +32,6 @@ use pipeline::Pipeline;
 use report::Fate;
 use sha2::{Digest, Sha256};
 use source::{content, from_crs, from_hex, modified, stamp};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -376,19 +375,17 @@ impl Loader {
         while let Some(batch) = pipeline.next().await? {
             let mut pieces = Vec::with_capacity(batch.len());
             let (mut letters, mut payloads) = (Vec::new(), Vec::new());
-            let (known, mut touched, mut unchanged) = (target.known(), HashSet::new(), 0);
+            let (known, mut unchanged) = (target.known(), 0);
             for made in batch {
                 report.features += 1;
                 let shaped = match made {
                     Made::Shaped(shaped) => shaped,
-                    Made::Unchanged { entity, content, .. }
-                        if known.is_unchanged(&entity, &content) && !touched.contains(&entity) =>
-                    {
+                    Made::Unchanged(finding, _) if known.stands(&finding) => {
                         unchanged += 1;
                         continue;
                     }
                     // Something before it in the file was about the same entity, or others may have written.
-                    Made::Unchanged { row, .. } => shaper.shape(row),
+                    Made::Unchanged(_, row) => shaper.shape(row),
                 };
                 let Shaped { number, piece, repaired, payload } = shaped;
                 if let Some(cause) = repaired {
@@ -396,7 +393,9 @@ impl Loader {
                 }
                 match piece {
                     Ok(piece) => {
-                        touched.extend(piece.entity.as_ref().map(|entity| *entity.digest()));
+                        if let Some(entity) = &piece.entity {
+                            known.touch(entity.digest());
+                        }
                         pieces.push(piece);
                         payloads.extend(payload.map(|payload| (number, payload)));
                     }

@@ -20,7 +20,16 @@ pub(super) type Entity = [u8; 32];
 /// What is known: the destination's to change, and for those who make its pieces to look at. What they see may be of a moment
 /// ago; it is so when they ask between two writes.
 #[derive(Clone, Default)]
-pub struct Known(Arc<RwLock<Knowledge>>);
+pub struct Known(Arc<RwLock<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    knowledge: Knowledge,
+    /// How often everything was forgotten.
+    epoch: u64,
+    /// The first bytes of the entities that were touched since.
+    touched: HashSet<u64>,
+}
 
 #[derive(Default)]
 enum Knowledge {
@@ -32,6 +41,12 @@ enum Knowledge {
     All(HashMap<u64, [u8; 16]>),
     /// There are too many.
     TooMany,
+}
+
+/// An entity that was there with the same content.
+pub(in crate::load) struct Finding {
+    entity: u64,
+    epoch: u64,
 }
 
 /// What a destination is to find out.
@@ -49,8 +64,8 @@ pub(super) type Touched = (HashSet<Entity>, BTreeSet<Entity>);
 impl Known {
     /// The entities of a batch, if they are known.
     pub(super) fn touched(&self, pieces: &[&Piece]) -> Option<Touched> {
-        let known = self.get();
-        let Knowledge::All(all) = &*known else { return None };
+        let kept = self.get();
+        let Knowledge::All(all) = &kept.knowledge else { return None };
         let (mut touched, mut there) = (HashSet::new(), BTreeSet::new());
         for piece in pieces {
             let Some(entity) = piece.entity.as_ref().map(|entity| *entity.digest()) else { continue };
@@ -69,40 +84,62 @@ impl Known {
 
     /// Whether everything is known.
     pub(in crate::load) fn is_complete(&self) -> bool {
-        matches!(&*self.get(), Knowledge::All(_))
+        matches!(&self.get().knowledge, Knowledge::All(_))
+    }
+
+    /// Whether an entity is there with this content, for one who tells others later: they ask [`Known::stands`].
+    pub(in crate::load) fn find_unchanged(&self, entity: &Entity, content: &[u8; 32]) -> Option<Finding> {
+        let Kept { knowledge, epoch, .. } = &*self.get();
+        let Knowledge::All(all) = knowledge else { return None };
+        let entity = short(entity);
+        all.get(&entity).is_some_and(|known| *known == content[..16]).then_some(Finding { entity, epoch: *epoch })
+    }
+
+    /// Whether what was found is still so. It costs less than to look again: little is written where most is unchanged.
+    pub(in crate::load) fn stands(&self, finding: &Finding) -> bool {
+        let Kept { knowledge, epoch, touched } = &*self.get();
+        matches!(knowledge, Knowledge::All(_)) && *epoch == finding.epoch && !touched.contains(&finding.entity)
+    }
+
+    /// A feature of this entity is about to be written: what was found of it does not stand any more.
+    pub(in crate::load) fn touch(&self, entity: &Entity) {
+        let mut kept = self.change();
+        if matches!(kept.knowledge, Knowledge::All(_)) {
+            kept.touched.insert(short(entity));
+        }
     }
 
     /// Whether an entity is there with this content, as far as that is known.
-    pub(in crate::load) fn is_unchanged(&self, entity: &Entity, content: &[u8; 32]) -> bool {
-        matches!(&*self.get(), Knowledge::All(all) if all.get(&short(entity)).is_some_and(|known| *known == content[..16]))
+    pub(super) fn is_unchanged(&self, entity: &Entity, content: &[u8; 32]) -> bool {
+        matches!(&self.get().knowledge, Knowledge::All(all) if all.get(&short(entity)).is_some_and(|known| *known == content[..16]))
     }
 
     /// Whether an entity is certainly not there.
     pub(super) fn is_new(&self, entity: &Entity) -> bool {
-        matches!(&*self.get(), Knowledge::All(all) if !all.contains_key(&short(entity)))
+        matches!(&self.get().knowledge, Knowledge::All(all) if !all.contains_key(&short(entity)))
     }
 
     /// Notes what has been written.
     pub(super) fn note<'a>(&self, changes: impl Iterator<Item = (&'a Entity, &'a [u8; 32])>) {
-        let mut known = self.change();
-        let Knowledge::All(all) = &mut *known else { return };
+        let knowledge = &mut self.change().knowledge;
+        let Knowledge::All(all) = knowledge else { return };
         for (entity, content) in changes {
             all.insert(short(entity), first(content));
         }
         if all.len() as u64 > ENTITIES_MAX {
-            *known = Knowledge::TooMany;
+            *knowledge = Knowledge::TooMany;
         }
     }
 
     /// What is worth finding out, now that a batch of so many features is to be asked for.
     pub(super) fn wish(&self, batch: usize) -> Wish {
-        let mut known = self.change();
-        let (asked, entities) = match &*known {
+        let knowledge = &mut self.change().knowledge;
+        let (asked, entities) = match knowledge {
             Knowledge::All(_) | Knowledge::TooMany => return Wish::Nothing,
             Knowledge::Nothing => (batch as u64, None),
             Knowledge::Counted { asked, entities } => (*asked + batch as u64, *entities),
         };
-        *known = Knowledge::Counted { asked, entities };
+        *knowledge = Knowledge::Counted { asked, entities };
         match entities {
             _ if asked <= ASKED_MIN => Wish::Nothing,
             None => Wish::Count,
@@ -113,7 +150,7 @@ impl Known {
 
     /// How many entities there are, and what is worth finding out then.
     pub(super) fn counted(&self, entities: u64) -> Wish {
-        match &mut *self.change() {
+        match &mut self.change().knowledge {
             known if entities > ENTITIES_MAX => {
                 *known = Knowledge::TooMany;
                 return Wish::Nothing;
@@ -126,19 +163,20 @@ impl Known {
 
     /// All entities, each with its first eight bytes, and the first sixteen of its content; nothing where it is gone.
     pub(super) fn read(&self, all: HashMap<u64, [u8; 16]>) {
-        *self.change() = Knowledge::All(all);
+        self.change().knowledge = Knowledge::All(all);
     }
 
     /// Others may write from now on, or have written.
     pub(super) fn forget(&self) {
-        *self.change() = Knowledge::Nothing;
+        let mut kept = self.change();
+        *kept = Kept { epoch: kept.epoch + 1, ..Kept::default() };
     }
 
-    fn get(&self) -> RwLockReadGuard<'_, Knowledge> {
+    fn get(&self) -> RwLockReadGuard<'_, Kept> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self) -> RwLockWriteGuard<'_, Knowledge> {
+    fn change(&self) -> RwLockWriteGuard<'_, Kept> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,6 +11,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::known::Finding;
 pub use self::known::Known;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};

@@ -36,6 +36,8 @@ pub(crate) struct Layer {
     /// Finds the row with the end of a key: the first, should somebody have made copies.
     pub(crate) find: String,
     pub(crate) delete: String,
+    /// Whether a row has this geometry.
+    pub(crate) has_geometry: String,
     pub(crate) insert_rtree: String,
     pub(crate) delete_rtree: String,
 }
@@ -140,6 +142,7 @@ pub(crate) fn open(transaction: &Connection, settings: &Settings) -> Result<Laye
         merge: String::new(),
         find: String::new(),
         delete: String::new(),
+        has_geometry: String::new(),
         insert_rtree: String::new(),
         delete_rtree: String::new(),
     };
@@ -368,6 +371,7 @@ impl Layer {
             "SELECT {fid}, {geometry} FROM {table} WHERE geonce_key IN ('g1_' || ?1, 'g1k_' || ?1) ORDER BY {fid} LIMIT 1"
         );
         self.delete = format!("DELETE FROM {table} {}", ours(1, 2));
+        self.has_geometry = format!("SELECT 1 FROM {table} WHERE {fid} = ?1 AND {geometry} IS ?2");
         self.insert_rtree = format!("INSERT OR REPLACE INTO {rtree} VALUES (?1, ?2, ?3, ?4, ?5)");
         self.delete_rtree = format!("DELETE FROM {rtree} WHERE id = ?1");
     }

@@ -221,8 +221,13 @@ impl Writer<'_> {
         let Some((bounds, parameters)) = self.encode(piece, as_multi, true)? else { return Ok(None) };
         self.update.raw_bind_parameter(parameters + 1, fid)?;
         self.update.raw_bind_parameter(parameters + 2, key_characters(old_key))?;
+        // Moving a box within the R-tree takes longer than all the rest.
+        let stays = !self.made && self.has_geometry(fid)?;
         if self.update.raw_execute()? == 0 {
             return Ok(Some(false));
+        }
+        if stays {
+            return Ok(Some(true));
         }
         if self.made {
             // Its box from before is among those that are kept; the rows are asked in the end.
@@ -233,6 +238,12 @@ impl Writer<'_> {
             self.connection.prepare_cached(&self.layer.delete_rtree)?.execute([fid])?;
         }
         Ok(Some(true))
+    }
+
+    /// Whether a row has the geometry that was encoded last.
+    fn has_geometry(&self, fid: i64) -> Result<bool> {
+        let blob = Some(self.blob.as_slice()).filter(|blob| !blob.is_empty());
+        self.connection.prepare_cached(&self.layer.has_geometry)?.exists((fid, blob))
     }
 
     /// Where a row is, for the R-tree and the extent.
