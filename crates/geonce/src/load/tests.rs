@@ -154,6 +154,19 @@ async fn an_upsert_writes_what_changed() {
 }
 
 #[tokio::test]
+async fn the_tree_follows_what_moved() {
+    let place = Place::new();
+    let all = [(1, "stays", 1.0), (2, "moves", 2.0), (3, "is renamed", 3.0)];
+    place.loaded(&upsert(place.write("a.ndjson", &all), None)).await;
+    let all = [(1, "stays", 1.0), (2, "moves", 20.0), (3, "was renamed", 3.0)];
+    assert_eq!(place.loaded(&upsert(place.write("b.ndjson", &all), None)).await.updated, 2);
+    let file = Connection::open(place.path("out.gpkg")).unwrap();
+    let mut rows = file.prepare("SELECT n, minx FROM zones JOIN rtree_zones_geom ON id = fid ORDER BY n").unwrap();
+    let found = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    assert_eq!(found.collect::<Result<Vec<(u32, f64)>, _>>().unwrap(), [(1, 1.0), (2, 20.0), (3, 3.0)]);
+}
+
+#[tokio::test]
 async fn what_a_file_says_last_of_an_entity_stands_though_it_said_so_before() {
     const FEATURES: u32 = 9_000;
     for chunk in [None, NonZero::new(2_500)] {
