@@ -32,6 +32,7 @@ use pipeline::Pipeline;
 use report::Fate;
 use sha2::{Digest, Sha256};
 use source::{content, from_crs, from_hex, modified, stamp};
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -326,6 +327,7 @@ impl Loader {
             mode: request.mode,
             crs: request.target_crs.code(from),
             fields: file.layer.fields.clone(),
+            expected: file.layer.features.unwrap_or(0).min(request.chunk.map_or(u64::MAX, NonZero::get)),
             load: looked.key,
             event: run.event(),
             begun: self.clock.now(),

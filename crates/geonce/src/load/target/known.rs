@@ -6,6 +6,7 @@
 
 use super::Piece;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The most entities that are kept: about fifty megabytes.
@@ -25,6 +26,8 @@ pub struct Known(Arc<RwLock<Kept>>);
 #[derive(Default)]
 struct Kept {
     knowledge: Knowledge,
+    /// How many features a transaction is expected to be about, at least.
+    expected: u64,
     /// How often everything was forgotten.
     epoch: u64,
     /// The first bytes of the entities that were touched since.
@@ -38,9 +41,31 @@ enum Knowledge {
     /// Nothing, but how many features were asked for, and of how many entities.
     Counted { asked: u64, entities: Option<u64> },
     /// By the first bytes of the entity, the first bytes of its content.
-    All(HashMap<u64, [u8; 16]>),
+    All(Contents),
     /// There are too many.
     TooMany,
+}
+
+/// Entities by their first bytes, each with the first bytes of its content.
+pub(super) type Contents = HashMap<u64, [u8; 16], BuildHasherDefault<Spread>>;
+
+/// The first bytes of a digest are as good as any hash of them; turned so that entities which are read in their order are put
+/// beside each other.
+#[derive(Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.rotate_left(ENTITIES_MAX.next_power_of_two().trailing_zeros());
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.write_u64(short(bytes));
+    }
 }
 
 /// An entity that was there with the same content.
@@ -62,6 +87,11 @@ pub(super) enum Wish {
 pub(super) type Touched = (HashSet<Entity>, BTreeSet<Entity>);
 
 impl Known {
+    /// Nothing is known, and so many features are expected in each transaction.
+    pub(super) fn expecting(expected: u64) -> Known {
+        Known(Arc::new(RwLock::new(Kept { expected, ..Kept::default() })))
+    }
+
     /// The entities of a batch, if they are known.
     pub(super) fn touched(&self, pieces: &[&Piece]) -> Option<Touched> {
         let kept = self.get();
@@ -97,7 +127,7 @@ impl Known {
 
     /// Whether what was found is still so. It costs less than to look again: little is written where most is unchanged.
     pub(in crate::load) fn stands(&self, finding: &Finding) -> bool {
-        let Kept { knowledge, epoch, touched } = &*self.get();
+        let Kept { knowledge, epoch, touched, .. } = &*self.get();
         matches!(knowledge, Knowledge::All(_)) && *epoch == finding.epoch && !touched.contains(&finding.entity)
     }
 
@@ -133,13 +163,14 @@ impl Known {
 
     /// What is worth finding out, now that a batch of so many features is to be asked for.
     pub(super) fn wish(&self, batch: usize) -> Wish {
-        let knowledge = &mut self.change().knowledge;
+        let Kept { knowledge, expected, .. } = &mut *self.change();
         let (asked, entities) = match knowledge {
             Knowledge::All(_) | Knowledge::TooMany => return Wish::Nothing,
             Knowledge::Nothing => (batch as u64, None),
             Knowledge::Counted { asked, entities } => (*asked + batch as u64, *entities),
         };
         *knowledge = Knowledge::Counted { asked, entities };
+        let asked = asked.max(*expected);
         match entities {
             _ if asked <= ASKED_MIN => Wish::Nothing,
             None => Wish::Count,
@@ -162,14 +193,14 @@ impl Known {
     }
 
     /// All entities, each with its first eight bytes, and the first sixteen of its content; nothing where it is gone.
-    pub(super) fn read(&self, all: HashMap<u64, [u8; 16]>) {
+    pub(super) fn read(&self, all: Contents) {
         self.change().knowledge = Knowledge::All(all);
     }
 
     /// Others may write from now on, or have written.
     pub(super) fn forget(&self) {
         let mut kept = self.change();
-        *kept = Kept { epoch: kept.epoch + 1, ..Kept::default() };
+        *kept = Kept { epoch: kept.epoch + 1, expected: kept.expected, ..Kept::default() };
     }
 
     fn get(&self) -> RwLockReadGuard<'_, Kept> {

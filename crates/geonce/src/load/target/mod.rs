@@ -59,6 +59,8 @@ pub struct Plan {
     pub crs: Option<u32>,
     /// What is said of each feature.
     pub fields: Vec<Field>,
+    /// How many features each transaction will be about, as far as the file says.
+    pub expected: u64,
     /// What the load is known by.
     pub load: Fingerprint,
     /// The load in the store; every row carries it.

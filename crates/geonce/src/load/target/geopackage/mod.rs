@@ -180,6 +180,7 @@ impl Load {
         layer.change(&connection, &settings, &change).map_err(doing)?;
         let kept = if is_there { Kept::partial() } else { Kept::default() };
         record::set(&connection, &plan, &record).map_err(doing)?;
+        let known = Known::expecting(plan.expected);
         Ok(Load {
             connection,
             path: path.to_owned(),
@@ -192,7 +193,7 @@ impl Load {
             tally: Tally::default(),
             extent: None,
             kept,
-            known: Known::default(),
+            known,
         })
     }
 

@@ -4,7 +4,7 @@ use super::Load;
 use super::rtree::Kept;
 use crate::clock::Timestamp;
 use crate::event::{Cause, Class};
-use crate::load::target::known::{ENTITIES_MAX, Known, Wish, short};
+use crate::load::target::known::{Contents, ENTITIES_MAX, Known, Wish, short};
 use crate::load::target::slots::Slots;
 use crate::load::target::{Mode, Piece, Refused, Tally, key_characters};
 use crate::sink::columns::{Change, Value};
@@ -15,7 +15,7 @@ use crate::sink::geopackage::layer::Layer;
 use crate::sink::version::{self, Claim, Held, Order};
 use geonce_key::{Encoding, Fingerprint};
 use rusqlite::{CachedStatement, Connection, Result};
-use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
 /// Writes features; those that are refused.
 pub(super) fn pieces(load: &mut Load, pieces: &[Piece]) -> Result<Vec<Refused>> {
@@ -44,7 +44,8 @@ fn learn(known: &Known, connection: &Connection, layer: i64, batch: usize) -> Re
         wish = known.counted(u64::try_from(count).unwrap_or(u64::MAX));
     }
     let Wish::Read(entities) = wish else { return Ok(()) };
-    let mut all = HashMap::with_capacity(usize::try_from(entities).unwrap_or(0));
+    let entities = usize::try_from(entities).unwrap_or(0);
+    let mut all = Contents::with_capacity_and_hasher(entities, BuildHasherDefault::default());
     let mut statement = connection
         .prepare("SELECT entity, content, fid IS NULL OR deleted FROM gpkg_geonce_entity WHERE layer = ?1")?;
     let mut rows = statement.query([layer])?;

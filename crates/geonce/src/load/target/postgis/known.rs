@@ -1,10 +1,10 @@
 //! Reads what a layer of PostGIS holds of its entities, in short ([`Known`]).
 
 use super::Told;
-use crate::load::target::known::{ENTITIES_MAX, Known, Wish, short};
+use crate::load::target::known::{Contents, ENTITIES_MAX, Known, Wish, short};
 use crate::postgres::Session;
 use crate::sink::postgis::guard::read;
-use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use tokio_postgres::types::Type;
 
 /// How many are read at a time.
@@ -29,8 +29,9 @@ async fn count(session: &Session, table: &str, layer: i32) -> Told<u64> {
     Ok(u64::try_from(read::<i64>(&rows[0], 0)?).unwrap_or(u64::MAX))
 }
 
-async fn all(session: &Session, table: &str, layer: i32, entities: u64) -> Told<HashMap<u64, [u8; 16]>> {
-    let mut all = HashMap::with_capacity(usize::try_from(entities).unwrap_or(0));
+async fn all(session: &Session, table: &str, layer: i32, entities: u64) -> Told<Contents> {
+    let entities = usize::try_from(entities).unwrap_or(0);
+    let mut all = Contents::with_capacity_and_hasher(entities, BuildHasherDefault::default());
     // An entity that is gone has no content that a feature could have.
     session
         .batch(&format!(

@@ -203,7 +203,7 @@ impl Load {
             id: ground.id,
             layer,
             slots,
-            known: Known::default(),
+            known: Known::expecting(plan.expected),
             part: Some(Part::new(session)),
         })))
     }

@@ -131,6 +131,7 @@ fn plan(load: &str, mode: Mode) -> Plan {
         mode,
         crs: None,
         fields: vec![field("name", FieldKind::Text), field("size", FieldKind::Integer)],
+        expected: 0,
         load: Fingerprint::from_digest(digest(load), false),
         event: IDS.get_or_init(Ids::new).next(SystemClock.now()),
         begun: SystemClock.now(),
