@@ -6,6 +6,7 @@
 mod api;
 mod arguments;
 mod check;
+mod client;
 mod config;
 mod dead;
 mod demo;
@@ -26,6 +27,7 @@ mod serve;
 mod show;
 mod start;
 mod tool;
+mod treated;
 
 use arguments::{Arguments, Command};
 use clap::{CommandFactory, Parser};

@@ -25,6 +25,8 @@ mod stream;
 pub(crate) mod token;
 
 pub(crate) use access::Access;
+pub(crate) use filter::EVENTS_MAX as EVENTS_NAMED_MAX;
+pub(crate) use job::Kind;
 pub(crate) use route::{Action, Found, find};
 #[cfg(test)]
 pub(crate) use route::{PREFIX, ROUTES};

@@ -17,9 +17,9 @@ pub(crate) use load::{
 pub(crate) use once::OnceArguments;
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
-    CheckArguments, ConsentArguments, DeadArguments, DeadChangeArguments, DeadCommand, DeadExportArguments,
-    DeadListArguments, DeadRepairArguments, DoctorArguments, EventsCommand, EventsListArguments, PlaceArguments,
-    ShowArguments, moment, named,
+    CheckArguments, ConsentArguments, DeadArguments, DeadChangeArguments, DeadChoiceArguments, DeadCommand,
+    DeadExportArguments, DeadListArguments, DeadRepairArguments, DoctorArguments, EventsCommand, EventsListArguments,
+    PlaceArguments, ShowArguments, moment, named,
 };
 
 /// Each geospatial event takes effect once.

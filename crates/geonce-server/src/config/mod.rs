@@ -26,7 +26,7 @@ mod version;
 use crate::failure::Failure;
 use file::{File, IdentityField};
 use geonce::sink::Mode;
-use geonce_key::policy::{Field, Identity};
+use geonce_key::policy::{Field, Identity, Secret};
 use geonce_key::{Pointer, Policy};
 use layers::{Layers, Places, nearest};
 use std::collections::BTreeMap;
@@ -144,6 +144,16 @@ pub(crate) fn place(overrides: &Overrides) -> Result<Place, Failure> {
     let reading = Reading { places: &layers.places, folder: Path::new(""), environment: &environment };
     let store = reading.store(layers.file.store, overrides)?;
     Ok(Place { file, data: data_folder(overrides, &environment), store })
+}
+
+/// The token of the API, where one is configured. Nothing else is read.
+pub(crate) fn api_token(overrides: &Overrides) -> Result<Option<Secret>, Failure> {
+    let environment = Environment::of_process();
+    let (file, layers) = layers_of(overrides, &environment, Path::new(""), &|path| path[0] == "api")?;
+    let folder = file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+    let reading = Reading { places: &layers.places, folder, environment: &environment };
+    let token = layers.file.api.token.map(|source| reading.secret(source, "api.token")).transpose()?;
+    Ok(token.map(|(secret, _)| secret))
 }
 
 /// The policy of `source` in the file, or of its only source.
