@@ -4,7 +4,7 @@
 
 use crate::api::{Access as ApiAccess, Api, Stream, token};
 use crate::client::Announced;
-use crate::config::{OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
+use crate::config::{Likeness, OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Listeners, Parts, Route, logs};
@@ -71,7 +71,9 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     let pressure = intake.pressure();
     let api_runtime = api_runtime()?;
     let stream = Stream::new(clock.now().millis().unsigned_abs());
-    let api = Api::new(api_access(settings)?, api_runtime.handle().clone(), Arc::clone(&stream), &settings.instance);
+    let mut api =
+        Api::new(api_access(settings)?, api_runtime.handle().clone(), Arc::clone(&stream), &settings.instance);
+    api.likenesses = likenesses(settings);
     let gateway = Gateway::new(Parts {
         store: Arc::clone(&store),
         intake,
@@ -298,6 +300,16 @@ fn cache_check(cached: &Arc<Cached>) -> Check {
 fn near(settings: &Settings) -> HashMap<Arc<str>, Near> {
     let sources = settings.sources.iter();
     sources.filter_map(|(name, source)| Some((Arc::from(name.as_str()), source.near.clone()?))).collect()
+}
+
+/// What makes payloads alike, of the sources that look for near-duplicates.
+fn likenesses(settings: &Settings) -> HashMap<String, Likeness> {
+    let likeness = |(name, source): (&String, &SourceSettings)| {
+        let near = Some(source.near.clone()?);
+        let entity = source.sinks.first().and_then(|sink| settings.sinks.get(sink)?.entity.clone());
+        Some((name.clone(), Likeness { policy: source.policy.clone(), near, entity }))
+    };
+    settings.sources.iter().filter_map(likeness).collect()
 }
 
 /// Runs all workers and the sweeper in one thread until they are stopped.

@@ -19,6 +19,7 @@ mod hints;
 mod input;
 mod key;
 mod load;
+mod nearness;
 mod once;
 mod payload;
 mod record;

@@ -32,12 +32,14 @@ pub(crate) use route::{Action, Found, find};
 pub(crate) use route::{PREFIX, ROUTES};
 pub(crate) use stream::Stream;
 
+use crate::config::Likeness;
 use crate::serve::{Answer, Caller, Gateway, JSON, Problem, respond};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use query::Query;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -73,6 +75,8 @@ pub(crate) struct Api {
     jobs: jobs::Jobs,
     /// What the gateway is called.
     instance: String,
+    /// What makes payloads near, of the sources that say so.
+    pub(crate) likenesses: HashMap<String, Likeness>,
 }
 
 impl Api {
@@ -86,6 +90,7 @@ impl Api {
             stream,
             jobs: jobs::Jobs::default(),
             instance: instance.to_owned(),
+            likenesses: HashMap::new(),
         }
     }
 }

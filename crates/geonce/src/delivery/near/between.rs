@@ -34,7 +34,7 @@ pub enum Apart {
     Scope,
     /// More than the period is between their arrivals.
     Period,
-    /// They are too far from each other to be found.
+    /// A measure says near, but they are farther apart than is looked (`within`).
     Place,
     /// One has no geometry that can be compared, or too large a one, or says that its entity is gone.
     Geometry,
@@ -97,7 +97,7 @@ pub fn between(a: &Side<'_>, b: &Side<'_>) -> Result<Option<Between>> {
     let apart = match () {
         () if scope_a != scope_b || scope_b.is_none() => Some(Apart::Scope),
         () if late => Some(Apart::Period),
-        () if !found => Some(Apart::Place),
+        () if !found && measured.iter().any(|one| one.is_near) => Some(Apart::Place),
         () => None,
     };
     let is_near = apart.is_none() && measured.iter().any(|one| one.is_near);
@@ -241,6 +241,10 @@ mod tests {
         let half = check(&iou, [&square(0.0), &square(0.000_5)], None);
         assert_eq!(half.action, None);
         assert!((0.3..0.4).contains(&half.measured[0].value.unwrap()), "{half:?}");
-        assert_eq!(check(&iou, [&square(0.0), &square(1.0)], None).apart, Some(Apart::Place));
+        let apart = check(&iou, [&square(0.0), &square(1.0)], None);
+        assert_eq!((apart.action, apart.apart, apart.measured[0].value), (None, None, None));
+        let close = Near { within_metres: 0.01, ..iou };
+        let unfound = check(&close, [&square(0.0), &square(0.000_01)], None);
+        assert_eq!((unfound.action, unfound.apart), (None, Some(Apart::Place)));
     }
 }
