@@ -38,6 +38,11 @@ allow_unsigned = true
 invalid = "dead"
 sink = "zones"
 
+[source.more]
+allow_unsigned = true
+invalid = "dead"
+sink = "zones"
+
 [source.fussy]
 allow_unsigned = true
 sink = "portal"
@@ -245,25 +250,52 @@ def killed(beside: Beside) -> str:
 
 
 def forsaken(beside: Beside) -> str:
-    """A command that is killed takes its job along: the gateway ends what nobody follows."""
+    """A command that is killed takes its job along: the gateway ends what nobody follows. It waits for one whose output is not read."""
     api, gateway = beside.api(), beside.gateway
     send(gateway, "zones", [bow_tie(i) for i in range(4000, 4400)])
-    api.wait("they are dead", lambda: api.get("/dead?code=self_intersection")["events"] == 400)
-    running = beside.start("repair", "--code", "self_intersection", "--yes", "--rate", "1/s", "--json")
+    send(gateway, "more", [bow_tie(i) for i in range(5000, 6000)])
+    api.wait("they are dead", lambda: api.get("/dead?code=self_intersection")["events"] == 1400)
+    stalled = beside.start("repair", "--source", "more", "--yes", "--json")
+    api.wait("it runs", lambda: any(job["state"] == "running" for job in api.get("/repairs")["jobs"]))
+    waiting = next(job["id"] for job in api.get("/repairs")["jobs"] if job["state"] == "running")
+    running = beside.start("repair", "--source", "zones", "--yes", "--rate", "1/s", "--json")
     running.stdout.readline()
     running.kill()
     running.communicate()
     began = time.monotonic()
-    while api.get("/repairs")["jobs"][0]["state"] == "running":
+    while (job := api.get("/repairs")["jobs"][0])["state"] == "running":
         assert time.monotonic() < began + ABANDONED_SECONDS_MAX, "the job goes on without its follower"
         time.sleep(0.5)
-    assert api.get("/repairs")["jobs"][0]["state"] == "cancelled"
+    assert job["id"] != waiting and job["state"] == "cancelled", job
     took = time.monotonic() - began
-    # Nobody reads what it prints: it ends as others do whose reader is gone, and nothing is done twice.
+    job = next(job for job in api.get("/repairs")["jobs"] if job["id"] == waiting)
+    assert job["state"] == "running" and job["done"] < 1000, f"nobody has read what it prints, and it is not held: {job}"
+    out, err = stalled.communicate(timeout=SECONDS_MAX)
+    assert stalled.returncode == 0 and "repaired 1 000 of 1 000" in err, (stalled.returncode, err)
+    assert len({json.loads(line)["event"] for line in out.splitlines()}) == 1000
     rest = beside.run("repair", "--code", "self_intersection", "--yes")
     assert rest.returncode == 0, rest.stderr
     beside.books()
-    return f"ended after {took:.0f} s"
+    return f"ended after {took:.0f} s; one that was not read was held at {job['done']} of 1000"
+
+
+def own_door(beside: Beside, folder: Path) -> str:
+    """An API with an address of its own, which only the gateway knows."""
+    config = folder / "door.toml"
+    config.write_text(beside.config.read_text() + '\n[api]\nlisten = "127.0.0.1:0"\ntoken = "${DOOR_TOKEN}"\n')
+    os.environ["DOOR_TOKEN"] = "a-token-of-twenty-signs"
+    gateway = Gateway(beside.gateway.binary, folder / "door", folder / "door.log", config, "door")
+    gateway.start()
+    try:
+        port = int((gateway.data / "api.address").read_text().rsplit(":", 1)[1])
+        assert port != gateway.port and not (gateway.data / "api.token").exists()
+        send(gateway, "zones", [bow_tie(1), point(1, 2)])
+        done = Beside(gateway, config).run("repair", "--all", "--yes")
+        assert done.returncode == 0 and "repaired 1 of 1" in done.stderr, done.stderr
+    finally:
+        gateway.stop()
+        del os.environ["DOOR_TOKEN"]
+    return "ok"
 
 
 def main() -> None:
@@ -284,6 +316,7 @@ def main() -> None:
             print(f"addresses: {other_store(beside)}")
             print(f"killed: {killed(beside)}")
             print(f"forsaken: {forsaken(beside)}")
+            print(f"own door: {own_door(beside, folder)}")
         finally:
             if gateway.alive():
                 gateway.stop()

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Key(KeyArguments),
     /// Say why two payloads are the same event, or why not.
     ///
+    /// Where their source looks for near-duplicates, also whether two events would be near, and what recorded ones were near to.
+    ///
     /// Exit code 0: same event, 1: different, 2: usage, or a payload that is refused.
     Explain(ExplainArguments),
     /// Receive events, keep them and bring them to their sinks.

@@ -14,17 +14,21 @@ use geonce::store::Filter;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// How often a job is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often the gateway hears of us while what we print is not read: without, it would take us for gone.
+const HEARD_EVERY: Duration = Duration::from_secs(5);
 /// The fastest rate that a gateway takes; what is faster is not limited.
 const RATE_MAX: f64 = 1e6;
 
 /// A gateway.
 pub(super) struct There {
-    client: Client,
+    client: Arc<Client>,
     /// The same store, to look into.
     tool: Tool,
     kind: Kind,
@@ -50,7 +54,7 @@ impl There {
             let message = format!("the gateway at {} has another store", client.address());
             return Err(Failure::new("gateway_address", message).hint("--data names the folder of the gateway"));
         }
-        Ok(There { client, tool, kind: Kind::Replay, planned: None })
+        Ok(There { client: Arc::new(client), tool, kind: Kind::Replay, planned: None })
     }
 
     fn ask(&self, method: &Method, path: &str, body: Option<&Value>, doing: &str) -> Result<Value, Failure> {
@@ -94,10 +98,24 @@ impl There {
         Ok(Some(said.into()))
     }
 
+    /// Asks for a job now and then, on another thread, as long as the answer is kept.
+    fn stay(&self, path: &str) -> JoinSet<()> {
+        let (client, path) = (Arc::clone(&self.client), path.to_owned());
+        let mut staying = JoinSet::new();
+        staying.spawn(async move {
+            loop {
+                tokio::time::sleep(HEARD_EVERY).await;
+                let _ = client.ask(&Method::GET, &path, None).await;
+            }
+        });
+        staying
+    }
+
     /// Follows a job to its end; whether Ctrl-C ended it.
     async fn follow(&self, path: &str, tell: &mut Tell<'_>, watch: &mut Watch<'_>) -> Result<(Value, bool), Failure> {
         let (mut stop, mut stopped) = (job::until_ctrl_c(), false);
         let (mut from, mut shown) = (0, Progress::default());
+        let _staying = self.stay(path);
         loop {
             let query = if self.kind == Kind::Repair { format!("?results_from={from}") } else { String::new() };
             let asked = self.client.ask(&Method::GET, &format!("{path}{query}"), None).await;
