@@ -1,6 +1,7 @@
 //! What can be done: dead events purged and replayed, by plan and run.
 
 use super::{BROKEN, Gate};
+use geonce::clock::Stopwatch;
 use serde_json::{Value, json};
 
 impl Gate {
@@ -187,6 +188,7 @@ async fn a_repair_that_is_followed_tells_everything_and_waits_until_it_is_taken(
     let plan = gate.plan("/repairs", asked).await;
     assert_eq!((&plan["planned"], &plan["repairs"], &plan["more_repairs"]), (&json!(400), &json!([]), &json!(400)));
     gate.ask("POST", &path(&plan, "/run"), None).await;
+    let running = Stopwatch::start();
     let page = async |from: u64| gate.get(&path(&plan, &format!("?results_from={from}"))).await;
     // It goes on until so many are not taken, and not further.
     let mut job = page(0).await;
@@ -195,7 +197,8 @@ async fn a_repair_that_is_followed_tells_everything_and_waits_until_it_is_taken(
     }
     let held = job["results"].as_array().unwrap().len();
     assert!((256..400).contains(&held), "{held}");
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    // In the time that all this took it would have come to the end.
+    tokio::time::sleep(running.elapsed()).await;
     assert_eq!(page(0).await["results"].as_array().unwrap().len(), held, "it waits");
     let (mut seen, mut state) = (Vec::new(), job["state"].clone());
     while state == "running" || job["results"].as_array().is_some_and(|results| !results.is_empty()) {
