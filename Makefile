@@ -37,6 +37,7 @@ test-python: $(PYTHON) release
 	$(PYTHON) tests/python/check_files.py $(EXAMPLES)/read_file $(FILES)
 	$(PYTHON) tests/python/check_load.py $(BINARY) $(FILES)
 	$(PYTHON) tests/python/check_api.py $(BINARY)
+	$(PYTHON) tests/python/check_beside.py $(BINARY)
 
 # Kills, power cuts, full disks, races, poison, slow clients against the release build; about seven minutes. The power cut and
 # the full disk mount small disks: they need root and loop devices, and fail where there are none. To leave those two out,

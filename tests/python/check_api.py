@@ -39,6 +39,11 @@ sink = "zones"
 allow_unsigned = true
 sink = "portal"
 
+[source.sensors]
+allow_unsigned = true
+near = "1 cm"
+sink = "zones"
+
 [sink.zones]
 url = "ndjson:zones.ndjson"
 
@@ -237,6 +242,33 @@ def repair(api: Api) -> str:
     return f"{len(new)} repaired and applied"
 
 
+def near(api: Api) -> str:
+    """A point seven millimetres off is dropped, one two metres off is not; explain says so before, and what was found after."""
+    places = [(13.4, 52.5), (13.4, 52.500000063), (13.4, 52.500018)]
+    first, close, far = [json.loads(point(*place, name="hydrant")) for place in places]
+    for other, expected, metres in [(close, True, 0.007), (far, False, 2.0)]:
+        asked = {"a": {"payload": first}, "b": {"payload": other}, "source": "sensors"}
+        answer = api.post("/explain", asked)
+        (measure,) = answer["near"]["measures"]
+        assert (answer["same"], answer["near"]["near"], measure["measure"]) == (False, expected, "vertex"), answer
+        assert abs(measure["value"] / metres - 1) < 0.01 and measure["threshold"] == 0.01, answer
+        assert answer["near"]["action"] == ("drop" if expected else None), answer
+    ids = []
+    for feature, outcome in [(first, "applied"), (close, "near"), (far, "applied")]:
+        ids += [receipt["event"] for receipt in send(api.gateway, "sensors", [json.dumps(feature)])]
+        api.wait("it is delivered", lambda: api.get(f"/events/{ids[-1]}")["state"] == "done")
+        assert api.get(f"/events/{ids[-1]}")["outcome"] == outcome, (feature, outcome)
+    found = api.get(f"/events/{ids[1]}")["near"]
+    assert (found["of"], found["measure"], found["action"]) == (ids[0], "vertex", "drop"), found
+    answer = api.post("/explain", {"a": {"event": ids[0]}, "b": {"event": ids[1]}})
+    assert answer["near"]["near"] and answer["was_near"] == {"a": None, "b": found}, answer
+    shown = api.gateway.command("explain", ids[0], ids[1])
+    assert shown.returncode == 1 and f"{ids[1]} was near {ids[0]}, vertex 7.0 mm: dropped" in shown.stdout, shown
+    shown = api.gateway.command("explain", ids[0], ids[1], "--json")
+    assert json.loads(shown.stdout) == answer, "the command and the API say the same"
+    return f"7 mm near, 2 m apart; {found['value'] * 1000:.1f} mm found"
+
+
 def any_input(api: Api, examples: int) -> str:
     tool = Path(sys.executable).parent / "schemathesis"
     command = [
@@ -274,6 +306,7 @@ def main() -> None:
             told = follow(api, [point(-i / 10, -5, number=-i) for i in range(1, 200)])
             print(f"stream: {dict(told)}")
             print(f"replays: {replays(api, receiver)}")
+            print(f"near: {near(api)}")
             print(f"any input: {any_input(api, arguments.examples)}")
             api.wait("everything is applied", lambda: api.get("/status")["states"]["ready"] == 0)
             books = {source["source"]: source["books"] for source in api.get("/sources")["sources"]}

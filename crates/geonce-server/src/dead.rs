@@ -1,10 +1,14 @@
 //! `geonce dead`: what could not go on, why, and what a person does about it. `change` replays and purges, `repair` mends,
-//! `job` is what they share: consent, the audit trail, progress, Ctrl-C.
+//! `job` is what they share: consent, progress, Ctrl-C. `way` says who does the work: this process, or a gateway that runs.
 
 mod change;
+mod here;
 mod job;
 mod repair;
+mod there;
+mod way;
 
+use crate::api::Kind;
 use crate::arguments::{DeadArguments, DeadCommand, DeadExportArguments, DeadListArguments};
 use crate::events::{row, show_named};
 use crate::failure::{Failure, Outcome};
@@ -27,8 +31,8 @@ pub(crate) fn run(arguments: &DeadArguments) -> Result<ExitCode, Failure> {
             show_named(arguments, Some(State::Dead), |record| record.cause.as_ref().map(hints::for_cause))
         }
         Some(DeadCommand::Repair(arguments)) => return repair::run(arguments),
-        Some(DeadCommand::Replay(arguments)) => return change::run(arguments, change::Change::Replay),
-        Some(DeadCommand::Purge(arguments)) => return change::run(arguments, change::Change::Purge),
+        Some(DeadCommand::Replay(arguments)) => return change::run(arguments, Kind::Replay),
+        Some(DeadCommand::Purge(arguments)) => return change::run(arguments, Kind::Purge),
         Some(DeadCommand::Export(arguments)) => export(arguments),
     };
     answer.map(|yes| if yes { ExitCode::SUCCESS } else { ExitCode::from(1) })

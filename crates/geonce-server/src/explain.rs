@@ -1,10 +1,13 @@
 //! `geonce explain`: two payloads, from files or as they were recorded, and one answer with its reasons.
 
 use crate::arguments::ExplainArguments;
-use crate::config::{self, Overrides};
+use crate::config::{self, Likeness, Overrides};
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
+use crate::nearness::{self, Nearness};
+use crate::record::{self, Found};
 use crate::tool::Tool;
+use geonce::clock::Timestamp;
 use geonce::event::EventId;
 use geonce::store::{Filter, ListRequest, Record};
 use geonce_key::explain::{Side, Which, explain};
@@ -15,24 +18,27 @@ use std::path::Path;
 /// Runs the command; the answer is yes if both are the same event.
 pub(crate) fn run(arguments: &ExplainArguments) -> Outcome {
     let recorded = Recorded::of(arguments)?;
-    let (policy_a, payload_a) = side(&arguments.a, None, arguments, recorded.as_ref())?;
-    let (policy_b, payload_b) = side(&arguments.b, arguments.source_b.as_deref(), arguments, recorded.as_ref())?;
+    let (likeness_a, payload_a) = side(&arguments.a, None, arguments, recorded.as_ref())?;
+    let (likeness_b, payload_b) = side(&arguments.b, arguments.source_b.as_deref(), arguments, recorded.as_ref())?;
     if let Some(recorded) = recorded {
         recorded.tool.close()?;
     }
     let deliveries = deliveries(&arguments.delivery)?;
-    let a = Side { input: payload_a.input(), policy: &policy_a, delivery: deliveries[0] };
-    let b = Side { input: payload_b.input(), policy: &policy_b, delivery: deliveries[1] };
+    let a = Side { input: payload_a.input(), policy: &likeness_a.policy, delivery: deliveries[0] };
+    let b = Side { input: payload_b.input(), policy: &likeness_b.policy, delivery: deliveries[1] };
     let explanation = explain(&a, &b).map_err(|(which, error)| {
         let path = if matches!(which, Which::A) { &arguments.a } else { &arguments.b };
         Failure::from(error).within(&path.display().to_string())
     })?;
     let names = [&arguments.a, &arguments.b].map(|path| path.display().to_string());
+    let sides = [payload_a.near(&likeness_a), payload_b.near(&likeness_b)];
+    let nearness = Nearness::of(explanation.same, sides, [payload_a.found.clone(), payload_b.found.clone()])?;
     let mut text = if arguments.json {
-        explanation.to_json()
+        nearness.beside(explanation.to_json())
     } else {
         let color = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        explanation.to_text([&names[0], &names[1]], color)
+        let names = [names[0].as_str(), names[1].as_str()];
+        explanation.to_text(names, color) + &nearness.text(names)
     };
     if let Some(path) = &arguments.svg {
         let svg = explanation.to_svg(&a, &b);
@@ -48,27 +54,29 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Outcome {
     Ok(explanation.same)
 }
 
-/// The policy and the payload of one side. A recorded event has the policy of its source.
+/// What payloads of one side are compared by, and the payload. A recorded event is compared as its source says.
 fn side(
     path: &Path,
     source: Option<&str>,
     arguments: &ExplainArguments,
     recorded: Option<&Recorded>,
-) -> Result<(Policy, Payload), Failure> {
+) -> Result<(Likeness, Payload), Failure> {
     let source = source.or(arguments.policy.source.as_deref());
     let (Some(id), Some(recorded)) = (event_id(path), recorded) else {
-        let policy = arguments.policy.policy_of(source)?;
-        let payload = Payload::read(path, arguments, &policy)?;
-        return Ok((policy, payload));
+        let likeness = arguments.policy.likeness_of(source)?;
+        let payload = Payload::read(path, arguments, &likeness.policy)?;
+        return Ok((likeness, payload));
     };
     let record = recorded.event(id)?;
     let file = recorded.tool.place.file.as_deref();
-    let policy = arguments.policy.policy_of_recorded(file, source.unwrap_or(&record.source))?;
+    let likeness = arguments.policy.likeness_of_recorded(file, source.unwrap_or(&record.source))?;
+    let found = record::near(&record);
     let bytes = record.payload.ok_or_else(|| {
         Failure::new("event_payload", format!("the payload of {id} is not kept any more"))
             .hint("store.keep_payload keeps payloads for the window")
     })?;
-    Ok((policy, Payload { bytes: bytes.to_vec(), form: record.form, crs: record.crs }))
+    let (form, crs, received) = (record.form, record.crs, Some(record.received));
+    Ok((likeness, Payload { bytes: bytes.to_vec(), form, crs, received, found }))
 }
 
 /// The event that an argument names, unless there is a file of that name.
@@ -112,6 +120,9 @@ struct Payload {
     bytes: Vec<u8>,
     form: Form,
     crs: Option<u32>,
+    /// When it was recorded, and what it was near to then, if it was.
+    received: Option<Timestamp>,
+    found: Option<Found>,
 }
 
 impl Payload {
@@ -127,13 +138,18 @@ impl Payload {
                         .hint("explain compares two payloads: give a file with one feature each"));
                 }
                 let bytes = input.bytes(&item).to_vec();
-                found = Some(Payload { bytes, form: item.form, crs: input.collection().crs });
+                let crs = input.collection().crs;
+                found = Some(Payload { bytes, form: item.form, crs, received: None, found: None });
             }
             if !input.read_piece()? {
                 break;
             }
         }
         found.ok_or_else(|| Failure::new("explain_empty", format!("{} holds no payload", path.display())))
+    }
+
+    fn near<'a>(&'a self, likeness: &'a Likeness) -> nearness::Side<'a> {
+        nearness::Side { likeness, input: self.input(), received: self.received }
     }
 
     fn input(&self) -> geonce_key::Input<'_> {

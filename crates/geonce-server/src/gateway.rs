@@ -3,7 +3,8 @@
 //! Workers have a thread of their own: decoding a large batch must not hold up an acknowledgement.
 
 use crate::api::{Access as ApiAccess, Api, Stream, token};
-use crate::config::{OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
+use crate::client::Announced;
+use crate::config::{Likeness, OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Listeners, Parts, Route, logs};
@@ -57,7 +58,10 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     // First of all: an address that is taken is found before anything is opened, and nobody takes it meanwhile.
     let listeners = runtime.block_on(listen(settings))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let api_address = listeners.api_address().map_err(|error| Failure::io("listening", &error))?;
     let store = open_store(settings, &runtime, &clock)?;
+    // Not before the store is ours: another gateway may be running on it, and have left its own.
+    let announced = announce(&settings.data, api_address);
     let cached = cached(settings, &store, &clock)?;
     let store: Arc<dyn Store> = cached.as_ref().map_or(store, |cached| Arc::clone(cached) as Arc<dyn Store>);
     let metrics = Metrics::new(settings.sources.keys().map(String::as_str), settings.sinks.keys().map(String::as_str));
@@ -67,7 +71,9 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     let pressure = intake.pressure();
     let api_runtime = api_runtime()?;
     let stream = Stream::new(clock.now().millis().unsigned_abs());
-    let api = Api::new(api_access(settings)?, api_runtime.handle().clone(), Arc::clone(&stream), &settings.instance);
+    let mut api =
+        Api::new(api_access(settings)?, api_runtime.handle().clone(), Arc::clone(&stream), &settings.instance);
+    api.likenesses = likenesses(settings);
     let gateway = Gateway::new(Parts {
         store: Arc::clone(&store),
         intake,
@@ -97,6 +103,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     let workers = start_workers(delivery, destinations.clone(), stopped)?;
     tracing::info!(listen = %settings.listen, data = %settings.data.display(), "ready");
     let drained = runtime.block_on(serve::run(Arc::new(gateway), listeners, until_told()));
+    drop(announced);
     tracing::info!("stopping");
     stop.send_replace(true);
     // A job that is cut off here can be planned again: each of its steps is whole.
@@ -165,6 +172,12 @@ fn api_access(settings: &Settings) -> Result<ApiAccess, Failure> {
         secret
     };
     Ok(ApiAccess::new(secret, settings.api.remote, settings.api.listen.is_some())?)
+}
+
+/// Leaves the API's address for tools. That it cannot be written is no reason not to start: they do without.
+fn announce(data: &Path, address: SocketAddr) -> Option<Announced> {
+    let left = Announced::leave(data, address);
+    left.inspect_err(|failure| tracing::warn!("commands will not find this gateway: {}", failure.message())).ok()
 }
 
 fn create_folder(folder: &Path) -> Result<(), Failure> {
@@ -287,6 +300,16 @@ fn cache_check(cached: &Arc<Cached>) -> Check {
 fn near(settings: &Settings) -> HashMap<Arc<str>, Near> {
     let sources = settings.sources.iter();
     sources.filter_map(|(name, source)| Some((Arc::from(name.as_str()), source.near.clone()?))).collect()
+}
+
+/// What makes payloads alike, of the sources that look for near-duplicates.
+fn likenesses(settings: &Settings) -> HashMap<String, Likeness> {
+    let likeness = |(name, source): (&String, &SourceSettings)| {
+        let near = Some(source.near.clone()?);
+        let entity = source.sinks.first().and_then(|sink| settings.sinks.get(sink)?.entity.clone());
+        Some((name.clone(), Likeness { policy: source.policy.clone(), near, entity }))
+    };
+    settings.sources.iter().filter_map(likeness).collect()
 }
 
 /// Runs all workers and the sweeper in one thread until they are stopped.

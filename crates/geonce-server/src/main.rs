@@ -6,6 +6,7 @@
 mod api;
 mod arguments;
 mod check;
+mod client;
 mod config;
 mod dead;
 mod demo;
@@ -18,6 +19,7 @@ mod hints;
 mod input;
 mod key;
 mod load;
+mod nearness;
 mod once;
 mod payload;
 mod record;
@@ -26,6 +28,7 @@ mod serve;
 mod show;
 mod start;
 mod tool;
+mod treated;
 
 use arguments::{Arguments, Command};
 use clap::{CommandFactory, Parser};

@@ -1,11 +1,12 @@
 //! A recorded event, for people and for machines.
 
 use crate::failure::Failure;
-use crate::payload;
 use crate::show::{self, Page, Style, escaped};
+use crate::{nearness, payload};
 use geonce::clock::Timestamp;
 use geonce::event::{Cause, EventId, Outcome, State};
 use geonce::store::{Held, Record};
+use geonce_key::near::Measure;
 use geonce_key::{Encoding, Fingerprint};
 use serde_json::{Value, json};
 
@@ -31,6 +32,48 @@ fn result_json(result: &str) -> Value {
 /// The event that a repaired one became.
 fn became(record: &Record) -> Option<EventId> {
     record.result.as_deref().filter(|_| record.outcome == Some(Outcome::Repaired)).and_then(geonce::store::successor)
+}
+
+/// What an event was near to when it was delivered, and what was done about it.
+#[derive(Clone)]
+pub(crate) struct Found {
+    of: String,
+    measure: String,
+    value: f64,
+    action: String,
+}
+
+/// What an event was near to, if it was.
+pub(crate) fn near(record: &Record) -> Option<Found> {
+    let result: Value = serde_json::from_str(record.result.as_deref()?).ok()?;
+    let near = result.get("near")?;
+    let text = |name: &str| near.get(name)?.as_str().map(str::to_owned);
+    Some(Found {
+        of: text("of")?,
+        measure: text("measure")?,
+        value: near.get("value")?.as_f64()?,
+        action: text("action")?,
+    })
+}
+
+impl Found {
+    pub(crate) fn json(&self) -> Value {
+        json!({ "of": self.of, "measure": self.measure, "value": self.value, "action": self.action })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let amount = match Measure::from_name(&self.measure) {
+            Some(measure) => nearness::amount(measure, self.value),
+            None => self.value.to_string(),
+        };
+        let done = match self.action.as_str() {
+            "drop" => "dropped",
+            "flag" => "written and flagged",
+            "merge" => "merged into its row",
+            other => other,
+        };
+        format!("{}, {} {amount}: {}", escaped(&self.of), escaped(&self.measure), escaped(done))
+    }
 }
 
 /// What held work waits for.
@@ -71,6 +114,7 @@ pub(crate) fn line(record: &Record) -> String {
         "result": record.result.as_deref().map(result_json),
         "origin": record.origin.map(|origin| json!({"event": origin.event.to_string(), "key": key(&origin.key)})),
         "repaired": became(record).map(|event| event.to_string()),
+        "near": near(record).map(|found| found.json()),
         "cause": record.cause.as_ref().map(cause_json),
         "received": record.received.to_string(),
         "settled": record.settled.map(|at| at.to_string()),
@@ -127,6 +171,9 @@ pub(crate) fn print(page: &mut Page, record: &Record, hint: Option<&str>) -> Res
     }
     if let Some(event) = became(record) {
         pair(page, "repaired", &format!("became {event}"))?;
+    }
+    if let Some(found) = near(record) {
+        pair(page, "near", &found.text())?;
     }
     if let Some(result) = &record.result {
         pair(page, "result", &escaped(result))?;

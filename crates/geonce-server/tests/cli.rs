@@ -436,6 +436,64 @@ fn dead_events_are_listed_shown_exported_replayed_and_purged() {
     filled.close();
 }
 
+#[test]
+fn explain_says_whether_two_events_would_be_near_and_what_one_was_near_to() {
+    let config = CONFIG
+        .replace("sink = \"zones\"\n", "sink = \"zones\"\nnear = \"1 cm\"\n")
+        .replace("version = \"/properties/at\"\n", "");
+    let at = |latitude: &str| feature("a", 13.4).replace("52.50", latitude);
+    let (here, seven_millimetres, two_metres) = (at("52.5"), at("52.500000063"), at("52.500018"));
+    let folder = Folder::new(&[
+        ("geonce.toml", &config),
+        ("plain.toml", CONFIG),
+        ("here.json", &here),
+        ("near.json", &seven_millimetres),
+        ("far.json", &two_metres),
+        ("other.json", &seven_millimetres.replace("\"id\":\"a\"", "\"id\":\"b\"")),
+    ]);
+    let explain = |b: &str, more: &[&str]| {
+        let words = [&["explain", "here.json", b, "--config", "geonce.toml"], more].concat();
+        folder.geonce(&words)
+    };
+    explain("near.json", &[]).expect(1, &["near: yes, vertex 7.0 mm (at most 1 cm); near.json would be dropped"]);
+    explain("far.json", &[]).expect(1, &["near: no, vertex 2.003 m (at most 1 cm)"]);
+    explain("other.json", &[])
+        .expect(1, &["near: no, they are not compared, their scopes differ (identity); vertex 7.0"]);
+    let near = explain("near.json", &["--json"]).expect(1, &[]).json();
+    let (near, measure) = (&near["near"], &near["near"]["measures"][0]);
+    assert_eq!((&near["near"], &near["action"], &near["not_compared"]), (&true.into(), &"drop".into(), &Value::Null));
+    assert_eq!((&measure["measure"], &measure["threshold"]), (&"vertex".into(), &0.01.into()));
+    assert!((0.0069..0.0071).contains(&measure["value"].as_f64().unwrap()), "{measure}");
+    let far = explain("far.json", &["--json"]).expect(1, &[]).json();
+    assert_eq!((&far["near"]["near"], &far["near"]["action"]), (&false.into(), &Value::Null));
+    let plain =
+        folder.geonce(&["explain", "here.json", "near.json", "--config", "plain.toml", "--json"]).expect(1, &[]);
+    assert_eq!(plain.json()["near"], Value::Null, "a source that does not look for near-duplicates has none");
+    let same = explain("here.json", &["--json"]).expect(0, &[]).json();
+    assert_eq!(same["near"], Value::Null, "the same event is not near to itself");
+
+    // What was dropped says so, and to whom it was near.
+    let filled = Filled::new(&folder);
+    let (first, _) = filled.accept(&here, None);
+    filled.deliver(&folder, false);
+    let (second, _) = filled.accept(&seven_millimetres, None);
+    let result = format!(r#"{{"near":{{"of":"{first}","measure":"vertex","value":0.007,"action":"drop"}}}}"#);
+    let end = End::Done(Outcome::Near, Some(ResultText::new(result).unwrap()));
+    let settlements =
+        filled.lease("test").into_iter().map(|leased| Settlement { lease: leased.lease, end: end.clone() });
+    filled.runtime.block_on(filled.store.settle(settlements.collect(), SystemClock.now())).unwrap();
+    let (first, second) = (first.to_string(), second.to_string());
+    let told = format!("{second} was near {first}, vertex 7.0 mm: dropped");
+    folder.geonce(&["explain", &first, &second]).expect(1, &["near: yes, vertex 7.0 mm", &told]);
+    let told = folder.geonce(&["explain", &first, &second, "--json"]).expect(1, &[]).json();
+    assert_eq!((&told["was_near"]["a"], &told["was_near"]["b"]["of"]), (&Value::Null, &first.as_str().into()));
+    let shown = folder.geonce(&["events", "show", &second]).expect(0, &["near", "vertex 7.0 mm: dropped", &first]);
+    assert!(shown.out.contains(&format!("near       {first}, vertex")), "{}", shown.out);
+    let shown = folder.geonce(&["events", "show", &second, "--json"]).expect(0, &[]).json();
+    assert_eq!((&shown["near"]["of"], &shown["near"]["action"]), (&first.as_str().into(), &"drop".into()));
+    filled.close();
+}
+
 /// A feature whose ring crosses itself.
 fn crossing(id: &str) -> String {
     let geometry = r#"{"type":"Polygon","coordinates":[[[0,0],[2,2],[2,0],[0,2],[0,0]]]}"#;

@@ -82,6 +82,19 @@ pub struct Pace {
     pub rate: Option<f64>,
     /// Ends the job after the step that is under way, once it holds true.
     pub stop: watch::Receiver<bool>,
+    /// Where somebody takes what is told: no step begins while it holds true.
+    pub hold: Option<watch::Receiver<bool>>,
+}
+
+impl Pace {
+    /// Waits until a step may begin. Whoever held it and is gone holds it no longer.
+    async fn released(&mut self) {
+        let Some(hold) = &mut self.hold else { return };
+        tokio::select! {
+            _ = hold.wait_for(|hold| !*hold) => {}
+            _ = self.stop.wait_for(|stop| *stop) => {}
+        }
+    }
 }
 
 /// How far a job has come, or what it came to.
@@ -342,6 +355,7 @@ async fn run(
                 _ = pace.stop.wait_for(|stop| *stop) => {}
             }
         }
+        pace.released().await;
         if *pace.stop.borrow() {
             return Summary { progress, cancelled: true, failure: None };
         }

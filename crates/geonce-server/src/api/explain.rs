@@ -3,11 +3,15 @@
 use super::body::{read, said};
 use super::policy::{self, Settings};
 use super::{Call, events, json, problem};
+use crate::config::Likeness;
+use crate::nearness::{self, Nearness};
+use crate::record::{self, Found};
 use crate::serve::{Answer, Gateway, Problem};
 use bytes::Bytes;
+use geonce::clock::Timestamp;
 use geonce::intake::Fault;
 use geonce_key::explain::{Side, Which, explain as explain_sides};
-use geonce_key::{Delivery, Form, Input, Policy};
+use geonce_key::{Delivery, Form, Input};
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -70,11 +74,14 @@ struct DeliveryBody {
 
 /// A payload with everything that its key is made of.
 struct Read {
-    policy: Policy,
+    likeness: Likeness,
     bytes: Bytes,
     form: Form,
     crs: Option<u32>,
     delivery: Option<DeliveryBody>,
+    /// When it was recorded, and what it was near to then, if it was.
+    received: Option<Timestamp>,
+    found: Option<Found>,
     /// Where in the request it is.
     place: String,
 }
@@ -89,7 +96,9 @@ pub(super) async fn explain(gateway: &Gateway, call: &Call) -> Result<Answer, Pr
             let side = if matches!(which, Which::A) { &a } else { &b };
             refused(&error, &side.place)
         })?;
-        Ok(explanation.to_json())
+        let found = [a.found.clone(), b.found.clone()];
+        let nearness = Nearness::of(explanation.same, [a.near(), b.near()], found);
+        Ok(nearness.map_err(|error| refused(&error, &b.place))?.beside(explanation.to_json()))
     });
     Ok(json(StatusCode::OK, text.await?))
 }
@@ -100,7 +109,7 @@ pub(super) async fn key(gateway: &Gateway, call: &Call) -> Result<Answer, Proble
     let given = Given { event, payload, text, source, delivery: None };
     let read = given.read(gateway, "", None, &policy).await?;
     let text = blocking(move || {
-        let described = crate::key::described(&read.policy, read.input());
+        let described = crate::key::described(&read.likeness.policy, read.input());
         let lines = described.map_err(|error| refused(&error, &read.place))?;
         Ok(format!("{{\"keys\":[{}]}}", lines.join(",")))
     });
@@ -134,10 +143,13 @@ impl Given {
             let detail = format!("a delivery's header and id have at most {DELIVERY_BYTES_MAX} bytes each");
             return Err(problem::body_invalid(detail).at(format!("{place}/delivery")));
         }
-        let policy = |recorded: Option<&str>| settings.over(policy::of_source(gateway, source, recorded)?);
-        let whole = |policy, bytes, form, crs, name: &str| {
+        let likeness = |recorded: Option<&str>| {
+            let likeness = policy::of_source(gateway, source, recorded)?;
+            Ok::<_, Problem>(Likeness { policy: settings.over(likeness.policy)?, ..likeness })
+        };
+        let whole = |likeness, bytes, form, crs, name: &str| {
             let place = format!("{place}/{name}");
-            Ok(Read { policy, bytes, form, crs, delivery: self.delivery, place })
+            Ok(Read { likeness, bytes, form, crs, delivery: self.delivery, received: None, found: None, place })
         };
         match (self.event, self.payload, self.text) {
             (Some(event), None, None) => {
@@ -145,15 +157,17 @@ impl Given {
                     .parse::<geonce::event::EventId>()
                     .map_err(|wrong| problem::body_invalid(wrong.to_string()).at(format!("{place}/event")))?;
                 let found = events::find(gateway, &event.to_string(), true).await?;
+                let near = record::near(&found);
                 let bytes = found.payload.ok_or_else(problem::payload_gone)?;
-                whole(policy(Some(&found.source))?, bytes, found.form, found.crs, "event")
+                let read = whole(likeness(Some(&found.source))?, bytes, found.form, found.crs, "event")?;
+                Ok(Read { received: Some(found.received), found: near, ..read })
             }
             (None, Some(payload), None) => {
-                whole(policy(None)?, Bytes::from(payload.get().to_owned()), Form::Json, None, "payload")
+                whole(likeness(None)?, Bytes::from(payload.get().to_owned()), Form::Json, None, "payload")
             }
             (None, None, Some(text)) => {
                 let form = form_of(&text);
-                whole(policy(None)?, Bytes::from(text), form, None, "text")
+                whole(likeness(None)?, Bytes::from(text), form, None, "text")
             }
             _ => Err(problem::body_invalid("one of event, payload and text is needed, and only one").at(place)),
         }
@@ -177,8 +191,12 @@ impl Read {
         Input { form: self.form, bytes: &self.bytes, crs: self.crs }
     }
 
+    fn near(&self) -> nearness::Side<'_> {
+        nearness::Side { likeness: &self.likeness, input: self.input(), received: self.received }
+    }
+
     fn side(&self) -> Side<'_> {
         let delivery = self.delivery.as_ref().map(|delivery| Delivery { by: &delivery.by, id: &delivery.id, index: 0 });
-        Side { input: self.input(), policy: &self.policy, delivery }
+        Side { input: self.input(), policy: &self.likeness.policy, delivery }
     }
 }

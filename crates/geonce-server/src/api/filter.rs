@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Events that a filter may name.
-const EVENTS_MAX: usize = 1_000;
+pub(crate) const EVENTS_MAX: usize = 10_000;
 
 /// Parameters that say which events are meant.
 pub(super) const LIST: &[&str] = &["source", "state", "outcome", "code", "key", "since", "until", "limit", "cursor"];

@@ -5,10 +5,19 @@ use geonce::clock::Timestamp;
 use geonce::repair::Choices;
 use geonce::replay::{Progress, Selected, Summary};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Events of a repair whose results are kept.
 const RESULTS_MAX: usize = 200;
+/// Results that somebody follows and has not taken yet. With as many, or as many bytes, the job waits.
+const UNTAKEN_MAX: usize = 256;
+const UNTAKEN_BYTES_MAX: usize = 4 << 20;
+/// Bytes of results in one answer, but for the last of them.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// A job whose follower is not heard of for so long is ended: whoever wanted it is gone.
+pub(super) const FOLLOWED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Kind::Replay => "replay",
             Kind::Repair => "repair",
@@ -31,7 +40,7 @@ impl Kind {
     }
 
     /// Where jobs of this kind are.
-    pub(super) const fn path(self) -> &'static str {
+    pub(crate) const fn path(self) -> &'static str {
         match self {
             Kind::Replay => "replays",
             Kind::Repair => "repairs",
@@ -40,7 +49,7 @@ impl Kind {
     }
 
     /// What its events are afterwards.
-    pub(super) const fn done_word(self) -> &'static str {
+    pub(crate) const fn done_word(self) -> &'static str {
         match self {
             Kind::Replay => "replayed",
             Kind::Repair => "repaired",
@@ -82,6 +91,60 @@ pub(super) struct Task {
     pub(super) choices: Option<Choices>,
 }
 
+/// Who wants a job.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// Who says so, for the audit trail.
+    pub(super) who: Option<String>,
+    /// Whether they follow it to its end.
+    pub(super) follow: bool,
+}
+
+/// What the follower of a job has not taken yet.
+struct Followed {
+    /// How many were taken.
+    taken: usize,
+    untaken: VecDeque<String>,
+    bytes: usize,
+    hold: watch::Sender<bool>,
+    heard: Timestamp,
+}
+
+impl Followed {
+    /// Forgets what is before the result with this number.
+    fn take(&mut self, from: usize) {
+        while self.taken < from
+            && let Some(result) = self.untaken.pop_front()
+        {
+            self.taken += 1;
+            self.bytes -= result.len();
+        }
+        self.settle();
+    }
+
+    fn add(&mut self, result: String) {
+        self.bytes += result.len();
+        self.untaken.push_back(result);
+        self.settle();
+    }
+
+    fn settle(&self) {
+        let full = self.untaken.len() >= UNTAKEN_MAX || self.bytes >= UNTAKEN_BYTES_MAX;
+        self.hold.send_if_modified(|hold| std::mem::replace(hold, full) != full);
+    }
+
+    /// The first of them, as many as go into an answer.
+    fn page(&self) -> Vec<&str> {
+        let mut bytes = 0;
+        let fits = |result: &&String| {
+            let fits = bytes < ANSWER_BYTES_MAX;
+            bytes += result.len();
+            fits
+        };
+        self.untaken.iter().take_while(fits).map(String::as_str).collect()
+    }
+}
+
 /// A job.
 pub(super) struct Job {
     pub(super) id: String,
@@ -96,7 +159,9 @@ pub(super) struct Job {
     pub(super) task: Option<Task>,
     pub(super) progress: Progress,
     pub(super) stop: watch::Sender<bool>,
-    results: Vec<Value>,
+    pub(super) who: Option<String>,
+    results: Vec<String>,
+    followed: Option<Followed>,
     summary: Value,
     error: Option<&'static str>,
 }
@@ -104,7 +169,7 @@ pub(super) struct Job {
 impl Job {
     /// A plan.
     pub(super) fn new(id: String, plan: Plan, now: Timestamp) -> Job {
-        let Plan { kind, asked, shown, task } = plan;
+        let Plan { kind, asked, shown, task, wanted } = plan;
         let events = task.selected.events.len() as u64;
         Job {
             id,
@@ -118,17 +183,46 @@ impl Job {
             task: Some(task),
             progress: Progress { planned: events, left: events, ..Progress::default() },
             stop: watch::Sender::new(false),
+            who: wanted.who,
             results: Vec::new(),
+            followed: wanted.follow.then(|| Followed {
+                taken: 0,
+                untaken: VecDeque::new(),
+                bytes: 0,
+                hold: watch::Sender::new(false),
+                heard: now,
+            }),
             summary: Value::Null,
             error: None,
         }
     }
 
-    /// Notes what became of one event.
-    pub(super) fn treated(&mut self, result: Value) {
-        if self.results.len() < RESULTS_MAX {
-            self.results.push(result);
+    /// Notes what became of one event; all of it where somebody follows.
+    pub(super) fn treated(&mut self, result: impl FnOnce(bool) -> Value) {
+        let result = result(self.followed.is_some()).to_string();
+        match &mut self.followed {
+            Some(followed) => followed.add(result),
+            None if self.results.len() < RESULTS_MAX => self.results.push(result),
+            None => {}
         }
+    }
+
+    /// What holds the job while nobody takes its results.
+    pub(super) fn hold(&self) -> Option<watch::Receiver<bool>> {
+        self.followed.as_ref().map(|followed| followed.hold.subscribe())
+    }
+
+    /// Notes that its follower asked, and has everything before the result with this number.
+    pub(super) fn heard(&mut self, from: usize, now: Timestamp) {
+        if let Some(followed) = &mut self.followed {
+            followed.heard = now;
+            followed.take(from);
+        }
+    }
+
+    /// Whether its follower is gone.
+    pub(super) fn is_abandoned(&self, now: Timestamp) -> bool {
+        self.followed.as_ref().is_some_and(|followed| now.since(followed.heard) > FOLLOWED_WITHIN)
     }
 
     /// Notes how it has ended.
@@ -172,9 +266,56 @@ impl Job {
         if whole && let (Some(members), Some(shown)) = (text.as_object_mut(), self.shown.as_object()) {
             members.extend(shown.clone());
             if self.kind == Kind::Repair {
-                members.insert("results".to_owned(), self.results.clone().into());
+                let (from, results) = match &self.followed {
+                    Some(followed) => (followed.taken, followed.page()),
+                    None => (0, self.results.iter().map(String::as_str).collect()),
+                };
+                members.insert("results_from".to_owned(), from.into());
+                return with_results(&text, &results);
             }
         }
         text.to_string()
+    }
+}
+
+/// An object with one more member, whose values are written already.
+fn with_results(object: &Value, results: &[&str]) -> String {
+    let mut text = object.to_string();
+    text.pop();
+    text.push_str(",\"results\":[");
+    text.push_str(&results.join(","));
+    text.push_str("]}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Followed, Timestamp, UNTAKEN_BYTES_MAX, UNTAKEN_MAX};
+    use std::collections::VecDeque;
+    use tokio::sync::watch;
+
+    #[test]
+    fn a_job_waits_while_its_results_are_not_taken() {
+        let hold = watch::Sender::new(false);
+        let seen = hold.subscribe();
+        let mut followed =
+            Followed { taken: 0, untaken: VecDeque::new(), bytes: 0, hold, heard: Timestamp::from_millis(0) };
+        for i in 0..UNTAKEN_MAX {
+            assert!(!*seen.borrow(), "{i}");
+            followed.add(i.to_string());
+        }
+        assert!(*seen.borrow());
+        assert_eq!(followed.page().len(), UNTAKEN_MAX);
+        followed.take(0);
+        assert!(*seen.borrow(), "asking again takes nothing");
+        followed.take(2);
+        assert!(!*seen.borrow());
+        assert_eq!((followed.taken, followed.page()[0]), (2, "2"));
+        followed.take(usize::MAX);
+        assert_eq!((followed.taken, followed.page().len(), followed.bytes), (UNTAKEN_MAX, 0, 0));
+        followed.add("x".repeat(UNTAKEN_BYTES_MAX));
+        followed.add("y".to_owned());
+        assert!(*seen.borrow());
+        assert_eq!(followed.page().len(), 1, "what is longer than an answer comes alone");
     }
 }

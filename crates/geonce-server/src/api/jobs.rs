@@ -1,14 +1,14 @@
 //! Jobs: planned, then run on command, followed, cancelled. They live in this gateway's memory and are few; what they came to
 //! is in the audit trail.
 
-use super::job::{Job, Kind, State, Task};
+use super::job::{Job, Kind, State, Task, Wanted};
 use super::query::Query;
 use super::{Call, json, problem};
 use crate::serve::{Answer, Gateway, Problem};
+use crate::treated;
 use geonce::audit::{Entry, Trail};
 use geonce::clock::Timestamp;
 use geonce::event::{EventId, Ids};
-use geonce::repair::repaired_json;
 use geonce::replay::{self, Pace, Progress, Repairs, Summary, Treated};
 use geonce::store::Repaired;
 use hyper::StatusCode;
@@ -30,6 +30,8 @@ const RUNNING_MAX: usize = 2;
 const PLAN_GOOD_FOR: Duration = Duration::from_hours(1);
 /// Events that an entry of the audit trail names.
 const NAMED_MAX: usize = 32;
+/// How often it is looked whether a job's follower is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long jobs may take to end where the gateway does.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
@@ -96,8 +98,9 @@ impl Jobs {
             ended => return Err(problem::job_ended(ended.as_str())),
         }
         (job.state, job.started) = (State::Running, Some(now));
-        let (asked, stop) = (job.asked.clone(), job.stop.subscribe());
-        Ok(job.task.take().map(|task| Begun { task, asked, stop }))
+        job.heard(0, now);
+        let (asked, who, stop, hold) = (job.asked.clone(), job.who.clone(), job.stop.subscribe(), job.hold());
+        Ok(job.task.take().map(|task| Begun { task, asked, who, stop, hold }))
     }
 
     /// Asks all that run to end, and waits until they have, but not for ever.
@@ -127,13 +130,16 @@ pub(super) struct Plan {
     /// What would be done: further members of the job.
     pub(super) shown: Value,
     pub(super) task: Task,
+    pub(super) wanted: Wanted,
 }
 
 /// A job that has begun.
 struct Begun {
     task: Task,
     asked: Value,
+    who: Option<String>,
     stop: watch::Receiver<bool>,
+    hold: Option<watch::Receiver<bool>>,
 }
 
 /// Remembers a plan and answers it.
@@ -161,10 +167,19 @@ pub(super) fn list(gateway: &Gateway, kind: Kind, call: &Call) -> Result<Answer,
     Ok(json(StatusCode::OK, format!("{{\"jobs\":[{}]}}", texts.join(","))))
 }
 
-/// One job.
+/// One job. Who follows it says how many results they have.
 pub(super) fn show(gateway: &Gateway, kind: Kind, call: &Call) -> Result<Answer, Problem> {
-    Query::read(call.query.as_deref(), &[])?;
-    gateway.api.jobs.with(kind, &call.found.id, |job| json(StatusCode::OK, job.text(true)))
+    let known: &[&str] = if kind == Kind::Repair { &["results_from"] } else { &[] };
+    let query = Query::read(call.query.as_deref(), known)?;
+    let from = query.get("results_from").map_or(Ok(0), |text| {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| digits && *number <= replay::EVENTS_MAX);
+        number.ok_or_else(|| problem::query_invalid("results_from", "how many results you have"))
+    })?;
+    gateway.api.jobs.with(kind, &call.found.id, |job| {
+        job.heard(from, gateway.clock.now());
+        json(StatusCode::OK, job.text(true))
+    })
 }
 
 /// Runs a plan. One that runs already goes on. Nothing is run that the audit trail does not know of.
@@ -173,7 +188,8 @@ pub(super) fn run(gateway: &Arc<Gateway>, kind: Kind, call: &Call) -> Result<Ans
     let (id, now) = (&call.found.id, gateway.clock.now());
     if let Some(begun) = gateway.api.jobs.begin(kind, id, now)? {
         // In a task of its own: whoever asked may be gone before it ends.
-        let (gateway, id, who) = (Arc::clone(gateway), id.clone(), who(call));
+        let who = begun.who.as_ref().map_or_else(|| who(call), |said| format!("{said} ({})", who(call)));
+        let (gateway, id) = (Arc::clone(gateway), id.clone());
         gateway.clone().api.runtime.spawn(async move { carry_out(gateway, kind, id, who, begun).await });
     }
     gateway.api.jobs.with(kind, id, |job| json(StatusCode::ACCEPTED, job.text(true)))
@@ -190,7 +206,7 @@ pub(super) fn trail(gateway: &Gateway) -> Trail {
 }
 
 async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, begun: Begun) {
-    let Begun { task, asked, stop } = begun;
+    let Begun { task, asked, stop, hold, .. } = begun;
     tell(&gateway, kind, &id, State::Running);
     let named: Vec<String> = task.selected.events.iter().take(NAMED_MAX).map(EventId::to_string).collect();
     let events = task.selected.events.len();
@@ -200,7 +216,12 @@ async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, b
         Ok(entry) => {
             let (of_task, of_id) = (Arc::clone(&gateway), id.clone());
             // Should it fail in a way that is our fault, the job has ended all the same.
-            let treated = tokio::spawn(async move { treat(&of_task, kind, &of_id, task, stop).await }).await;
+            let pace = Pace { rate: task.rate, stop, hold };
+            let mut treating = tokio::spawn(async move { treat(&of_task, kind, &of_id, task, pace).await });
+            let treated = tokio::select! {
+                treated = &mut treating => treated,
+                () = abandoned(&gateway, kind, &id) => treating.await,
+            };
             let fault =
                 |_| Err(geonce::Error::new(geonce::error::Kind::Internal, "a job failed in a way that is our fault"));
             let summary = treated.map_or_else(fault, Ok);
@@ -216,6 +237,24 @@ async fn carry_out(gateway: Arc<Gateway>, kind: Kind, id: String, who: String, b
     gateway.api.jobs.ended.notify_waiters();
     if let Ok(state) = ended {
         tell(&gateway, kind, &id, state);
+    }
+}
+
+/// Ends a job whose follower is gone; without a follower, it goes on by itself.
+async fn abandoned(gateway: &Gateway, kind: Kind, id: &str) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let ended = gateway.api.jobs.with(kind, id, |job| {
+            let abandoned = job.is_abandoned(gateway.clock.now());
+            if abandoned {
+                job.stop.send_replace(true);
+            }
+            abandoned
+        });
+        if ended.unwrap_or(true) {
+            tracing::info!(job = id, "whoever followed the job is gone; it ends");
+            return;
+        }
     }
 }
 
@@ -237,9 +276,8 @@ pub(super) fn told(summary: &Summary, kind: Kind) -> Value {
 }
 
 /// Does what was planned.
-async fn treat(gateway: &Arc<Gateway>, kind: Kind, id: &str, task: Task, stop: watch::Receiver<bool>) -> Summary {
-    let Task { selected, rate, choices } = task;
-    let mut pace = Pace { rate, stop };
+async fn treat(gateway: &Arc<Gateway>, kind: Kind, id: &str, task: Task, mut pace: Pace) -> Summary {
+    let Task { selected, choices, .. } = task;
     let watch = |progress: &Progress| {
         let _ = gateway.api.jobs.with(kind, id, |job| job.progress = *progress);
     };
@@ -251,33 +289,20 @@ async fn treat(gateway: &Arc<Gateway>, kind: Kind, id: &str, task: Task, stop: w
             let source = |name: &str| gateway.sources.get(name).map(|served| Arc::clone(&served.route.source));
             let repairs = Repairs { source: &source, choices: choices.as_ref(), ids: &gateway.api.jobs.ids };
             let tell = |treated: Treated| {
-                let _ = gateway.api.jobs.with(kind, id, |job| job.treated(result_of(gateway, treated)));
+                became(gateway, &treated);
+                let _ = gateway.api.jobs.with(kind, id, |job| job.treated(|whole| treated::line(&treated, whole)));
             };
             replay::repair(store, clock, &selected, &repairs, &mut pace, tell, watch).await
         }
     }
 }
 
-/// What became of one event of a repair.
-fn result_of(gateway: &Gateway, treated: Treated) -> Value {
-    match treated {
-        Treated::Repaired { plan, own, repaired } => {
-            if let Repaired::Done(verdict) = &repaired {
-                became(gateway, plan.original, verdict.kept_in(own));
-            }
-            let mut result = repaired_json(plan.original, &repaired, own);
-            result["cause"] = Value::Null;
-            result
-        }
-        Treated::Cannot { event, cause, .. } => json!({
-            "original": event.to_string(), "result": "cannot", "event": null, "cause": super::repairs::cause(&cause),
-        }),
-    }
-}
-
-fn became(gateway: &Gateway, original: EventId, new: EventId) {
+/// Tells followers of the stream what a repaired event became.
+fn became(gateway: &Gateway, treated: &Treated) {
+    let Treated::Repaired { plan, own, repaired: Repaired::Done(verdict) } = treated else { return };
     gateway.api.stream.tell("repaired", |out| {
-        out.push_str(&json!({ "event": original.to_string(), "became": new.to_string() }).to_string());
+        let told = json!({ "event": plan.original.to_string(), "became": verdict.kept_in(*own).to_string() });
+        out.push_str(&told.to_string());
     });
 }
 

@@ -25,17 +25,21 @@ mod stream;
 pub(crate) mod token;
 
 pub(crate) use access::Access;
+pub(crate) use filter::EVENTS_MAX as EVENTS_NAMED_MAX;
+pub(crate) use job::Kind;
 pub(crate) use route::{Action, Found, find};
 #[cfg(test)]
 pub(crate) use route::{PREFIX, ROUTES};
 pub(crate) use stream::Stream;
 
+use crate::config::Likeness;
 use crate::serve::{Answer, Caller, Gateway, JSON, Problem, respond};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use query::Query;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -71,6 +75,8 @@ pub(crate) struct Api {
     jobs: jobs::Jobs,
     /// What the gateway is called.
     instance: String,
+    /// What makes payloads near, of the sources that say so.
+    pub(crate) likenesses: HashMap<String, Likeness>,
 }
 
 impl Api {
@@ -84,6 +90,7 @@ impl Api {
             stream,
             jobs: jobs::Jobs::default(),
             instance: instance.to_owned(),
+            likenesses: HashMap::new(),
         }
     }
 }

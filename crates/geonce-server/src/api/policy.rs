@@ -4,6 +4,7 @@
 use super::body::said;
 use super::problem;
 use crate::arguments::parse_crs;
+use crate::config::Likeness;
 use crate::failure::Failure;
 use crate::serve::{Gateway, Problem};
 use geonce_key::policy::{Dimensions, Field, Identity, Lines, Parts, Unicode};
@@ -95,10 +96,13 @@ enum UnicodeWord {
     Nfc,
 }
 
-/// The policy of the source `name`; of the only one where none is named; else what there is without a configuration.
+/// What makes payloads of the source `name` alike; of the only one where none is named; else what there is without a configuration.
 /// `recorded` is the source of a recorded event, which may not be served any more.
-pub(super) fn of_source(gateway: &Gateway, name: Option<&str>, recorded: Option<&str>) -> Result<Policy, Problem> {
-    let served = |name: &str| gateway.sources.get(name).map(|served| served.route.source.policy.clone());
+pub(super) fn of_source(gateway: &Gateway, name: Option<&str>, recorded: Option<&str>) -> Result<Likeness, Problem> {
+    let served = |name: &str| {
+        let policy = gateway.sources.get(name)?.route.source.policy.clone();
+        Some(Likeness { policy, ..gateway.api.likenesses.get(name).cloned().unwrap_or_default() })
+    };
     match (name, recorded) {
         (Some(name), _) => served(name).ok_or_else(|| {
             let mut known: Vec<&str> = gateway.sources.keys().map(|name| &**name).collect();
@@ -106,12 +110,13 @@ pub(super) fn of_source(gateway: &Gateway, name: Option<&str>, recorded: Option<
             problem::body_invalid("there is no source of this name").at("/source").hint(known.join(", "))
         }),
         (None, Some(recorded)) => {
-            Ok(served(recorded).unwrap_or_else(|| Policy { scope: recorded.to_owned(), ..Policy::default() }))
+            let policy = || Policy { scope: recorded.to_owned(), ..Policy::default() };
+            Ok(served(recorded).unwrap_or_else(|| Likeness { policy: policy(), ..Likeness::default() }))
         }
         (None, None) if gateway.sources.len() == 1 => {
             Ok(gateway.sources.keys().next().and_then(|name| served(name)).unwrap_or_default())
         }
-        (None, None) => Ok(Policy::default()),
+        (None, None) => Ok(Likeness::default()),
     }
 }
 

@@ -4,13 +4,14 @@ use super::filter::Selection;
 use super::job::{Kind, Task};
 use super::jobs::{Plan, planned, trail, who};
 use super::query::Query;
+use super::replays::{Asked, checked, wanted};
 use super::{Call, body, events, problem};
+use crate::hints;
 use crate::serve::{Answer, Gateway, Problem};
 use geonce::event::State;
 use geonce::replay::{self, Selected};
 use geonce::store::Filter;
 use hyper::StatusCode;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Removes one dead event.
@@ -37,18 +38,13 @@ pub(super) async fn one(gateway: &Gateway, call: &Call) -> Result<Answer, Proble
     Ok(answer)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Asked {
-    filter: Selection,
-}
-
 /// Plans to remove dead events.
 pub(super) async fn plan(gateway: &Gateway, call: &Call) -> Result<Answer, Problem> {
-    let Asked { filter } = body::read(call)?;
+    let Asked { filter, rate, who, follow } = body::read(call)?;
+    let (rate, wanted) = (checked(rate)?, wanted(who, follow)?);
     let (selected, shown) = select(gateway, &filter).await?;
-    let task = Task { selected, rate: None, choices: None };
-    planned(gateway, Plan { kind: Kind::Purge, asked: json!({ "filter": filter }), shown, task })
+    let task = Task { selected, rate, choices: None };
+    planned(gateway, Plan { kind: Kind::Purge, asked: json!({ "filter": filter, "rate": rate }), shown, task, wanted })
 }
 
 /// The dead events that are meant, and how a plan shows them.
@@ -58,7 +54,10 @@ pub(super) async fn select(gateway: &Gateway, filter: &Selection) -> Result<(Sel
     let groups: Vec<Value> = selected
         .groups
         .iter()
-        .map(|((source, code), group)| json!({ "source": source, "code": code, "events": group.events }))
+        .map(|((source, code), group)| {
+            let hint = hints::for_cause(&group.cause);
+            json!({ "source": source, "code": code, "events": group.events, "hint": hint })
+        })
         .collect();
     let shown = json!({ "groups": groups, "more": selected.more });
     Ok((selected, shown))

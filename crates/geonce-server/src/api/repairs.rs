@@ -5,10 +5,10 @@ use super::filter::Selection;
 use super::job::{Kind, Task};
 use super::jobs::{Plan, planned};
 use super::purges::select;
-use super::replays::checked;
+use super::replays::{checked, wanted};
 use super::{Call, body, problem};
 use crate::serve::{Answer, Gateway, Problem};
-use geonce::event::{Cause, EventId};
+use geonce::event::EventId;
 use geonce::repair::{self, Choice, Choices};
 use geonce::replay::{self, Repairs};
 use serde::Deserialize;
@@ -31,20 +31,27 @@ struct Asked {
     choices: Option<Vec<String>>,
     #[serde(default, deserialize_with = "said")]
     rate: Option<f64>,
+    #[serde(default, deserialize_with = "said")]
+    who: Option<String>,
+    #[serde(default)]
+    follow: bool,
 }
 
 /// Plans to repair dead events.
 pub(super) async fn plan(gateway: &Arc<Gateway>, call: &Call) -> Result<Answer, Problem> {
-    let Asked { filter, choices, rate } = body::read(call)?;
-    let rate = checked(rate)?;
+    let Asked { filter, choices, rate, who, follow } = body::read(call)?;
+    let (rate, wanted) = (checked(rate)?, wanted(who, follow)?);
     let choices = choices.as_deref().map(read).transpose()?;
     let (selected, mut shown) = select(gateway, &filter).await?;
-    let (repairs, more) = draft(gateway, &selected.events, choices.as_ref()).await?;
+    // Who follows is told of every event, and need not be shown the first.
+    let first = if follow { &[] } else { &*selected.events };
+    let repairs = draft(gateway, first, choices.as_ref()).await?;
+    let more = selected.events.len() - repairs.len();
     shown["repairs"] = repairs.into();
     shown["more_repairs"] = more.into();
     let said = choices.as_ref().map(|choices| choices.iter().map(|choice| choice.to_string()).collect::<Vec<_>>());
     let asked = json!({ "filter": filter, "choices": said, "rate": rate });
-    planned(gateway, Plan { kind: Kind::Repair, asked, shown, task: Task { selected, rate, choices } })
+    planned(gateway, Plan { kind: Kind::Repair, asked, shown, task: Task { selected, rate, choices }, wanted })
 }
 
 fn read(words: &[String]) -> Result<Choices, Problem> {
@@ -58,12 +65,8 @@ fn read(words: &[String]) -> Result<Choices, Problem> {
     Choices::new(choices).map_err(|detail| wrong(detail, "/choices".to_owned()))
 }
 
-/// What would become of the first of these events, and how many are not shown.
-async fn draft(
-    gateway: &Arc<Gateway>,
-    events: &[EventId],
-    choices: Option<&Choices>,
-) -> Result<(Vec<Value>, usize), Problem> {
+/// What would become of the first of these events.
+async fn draft(gateway: &Arc<Gateway>, events: &[EventId], choices: Option<&Choices>) -> Result<Vec<Value>, Problem> {
     let failed = |error: geonce::Error| problem::store(&error);
     let source = |name: &str| gateway.sources.get(name).map(|served| Arc::clone(&served.route.source));
     let repairs = Repairs { source: &source, choices, ids: &gateway.api.jobs.ids };
@@ -71,7 +74,7 @@ async fn draft(
     for event in events.iter().take(SHOWN_EVENTS_MAX) {
         let plan = match replay::draft(&gateway.store, *event, &repairs).await.map_err(failed)? {
             Ok(plan) => repair::look_up(&*gateway.store, plan).await.map_err(failed)?.json(),
-            Err(why) => json!({ "event": event.to_string(), "valid": false, "problem": cause(&why) }),
+            Err(why) => json!({ "event": event.to_string(), "valid": false, "problem": repair::cause_json(&why) }),
         };
         bytes += plan.to_string().len();
         if bytes > SHOWN_BYTES_MAX {
@@ -79,11 +82,5 @@ async fn draft(
         }
         shown.push(plan);
     }
-    let more = events.len() - shown.len();
-    Ok((shown, more))
-}
-
-/// Why an event cannot be repaired.
-pub(super) fn cause(cause: &Cause) -> Value {
-    repair::cause_json(cause)
+    Ok(shown)
 }

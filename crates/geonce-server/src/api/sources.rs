@@ -133,7 +133,7 @@ pub(super) async fn status(gateway: &Gateway, call: &Call) -> Result<Answer, Pro
         "instance": gateway.api.instance,
         "time": gateway.clock.now().to_string(),
         "draining": gateway.is_draining(),
-        "store": store(ok, books.as_deref()),
+        "store": store(gateway.store.id(), ok, books.as_deref()),
         "journal": journal.map(|journal| json!({
             "waiting": journal.waiting, "bytes": journal.bytes, "bytes_max": journal.bytes_max,
         })),
@@ -147,8 +147,9 @@ pub(super) async fn status(gateway: &Gateway, call: &Call) -> Result<Answer, Pro
     Ok(json(StatusCode::OK, text.to_string()))
 }
 
-fn store(ok: bool, books: Option<&Status>) -> Value {
+fn store(id: Option<[u8; 16]>, ok: bool, books: Option<&Status>) -> Value {
     json!({
+        "id": id.map(|id| crate::show::hex(&id)),
         "ok": ok,
         "bytes": books.map(|books| books.bytes),
         "bytes_free": books.map(|books| books.bytes_free),

@@ -21,6 +21,14 @@ pub(crate) fn own(data: &Path) -> Result<(Secret, PathBuf), Failure> {
     if !file.exists() {
         make(data, &file)?;
     }
+    let secret = read(data)?;
+    warn_if_open(&file);
+    Ok((secret, file))
+}
+
+/// The token in the data folder.
+pub(crate) fn read(data: &Path) -> Result<Secret, Failure> {
+    let file = data.join(FILE);
     let io = |error: std::io::Error| Failure::io(&file.display().to_string(), &error);
     let mut text = String::new();
     File::open(&file).and_then(|file| file.take(BYTES_MAX as u64 + 2).read_to_string(&mut text)).map_err(io)?;
@@ -28,8 +36,7 @@ pub(crate) fn own(data: &Path) -> Result<(Secret, PathBuf), Failure> {
     check(&token).map_err(|wrong| {
         Failure::new("api_token", format!("{}: {wrong}", file.display())).hint("remove the file: a new one is made")
     })?;
-    warn_if_open(&file);
-    Ok((Secret::new(token), file))
+    Ok(Secret::new(token))
 }
 
 /// What is wrong with a token, if something is.

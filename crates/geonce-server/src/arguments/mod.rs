@@ -17,9 +17,9 @@ pub(crate) use load::{
 pub(crate) use once::OnceArguments;
 pub(crate) use policy::{PolicyArguments, parse_crs};
 pub(crate) use tools::{
-    CheckArguments, ConsentArguments, DeadArguments, DeadChangeArguments, DeadCommand, DeadExportArguments,
-    DeadListArguments, DeadRepairArguments, DoctorArguments, EventsCommand, EventsListArguments, PlaceArguments,
-    ShowArguments, moment, named,
+    CheckArguments, ConsentArguments, DeadArguments, DeadChangeArguments, DeadChoiceArguments, DeadCommand,
+    DeadExportArguments, DeadListArguments, DeadRepairArguments, DoctorArguments, EventsCommand, EventsListArguments,
+    PlaceArguments, ShowArguments, moment, named,
 };
 
 /// Each geospatial event takes effect once.
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     /// Exit code 0: all keyed, 1: some refused, 2: usage.
     Key(KeyArguments),
     /// Say why two payloads are the same event, or why not.
+    ///
+    /// Where their source looks for near-duplicates, also whether two events would be near, and what recorded ones were near to.
     ///
     /// Exit code 0: same event, 1: different, 2: usage, or a payload that is refused.
     Explain(ExplainArguments),

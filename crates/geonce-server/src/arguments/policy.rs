@@ -1,6 +1,6 @@
 //! Flags that make a policy, alone or over a configuration file.
 
-use crate::config;
+use crate::config::{self, Likeness};
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use geonce_key::policy::{AssumedCrs, Detail, Dimensions, Field, Identity, Lines, Parts, Unicode};
@@ -91,23 +91,27 @@ pub(crate) struct PolicyArguments {
 impl PolicyArguments {
     /// The policy these flags and their configuration file describe.
     pub(crate) fn policy(&self) -> Result<Policy, Failure> {
-        self.policy_of(self.source.as_deref())
+        Ok(self.likeness_of(self.source.as_deref())?.policy)
     }
 
-    /// The same with another source of the configuration file.
-    pub(crate) fn policy_of(&self, source: Option<&str>) -> Result<Policy, Failure> {
-        self.over(match &self.config {
-            Some(file) => config::policy(file, source)?,
-            None => Policy::default(),
-        })
+    /// What makes payloads alike of another source of the configuration file.
+    pub(crate) fn likeness_of(&self, source: Option<&str>) -> Result<Likeness, Failure> {
+        let likeness = match &self.config {
+            Some(file) => config::likeness(file, source)?,
+            None => Likeness::default(),
+        };
+        Ok(Likeness { policy: self.over(likeness.policy)?, ..likeness })
     }
 
-    /// The policy of a recorded event's source; without a configuration, the one the gateway has then.
-    pub(crate) fn policy_of_recorded(&self, file: Option<&Path>, source: &str) -> Result<Policy, Failure> {
-        self.over(match file {
-            Some(file) => config::policy(file, Some(source))?,
-            None => Policy { scope: source.to_owned(), ..Policy::default() },
-        })
+    /// The same for a recorded event's source; without a configuration, as the gateway has it then.
+    pub(crate) fn likeness_of_recorded(&self, file: Option<&Path>, source: &str) -> Result<Likeness, Failure> {
+        let likeness = match file {
+            Some(file) => config::likeness(file, Some(source))?,
+            None => {
+                Likeness { policy: Policy { scope: source.to_owned(), ..Policy::default() }, ..Likeness::default() }
+            }
+        };
+        Ok(Likeness { policy: self.over(likeness.policy)?, ..likeness })
     }
 
     /// What flags make of a policy.

@@ -215,6 +215,8 @@ pub(crate) enum DeadCommand {
     /// Without --with, what is known to mend such events is done. What would be done is shown with --dry-run: the geometry
     /// before and after, how area and vertices change, the new key, and whether that is known already.
     ///
+    /// Where a gateway runs on an embedded store, it does the work, and is followed to its end; the same for replay and purge.
+    ///
     /// Exit code 0: all repaired, 1: some or all not, 2: usage, 130: ended by Ctrl-C.
     Repair(DeadRepairArguments),
     /// Make dead events ready again, with no attempts used.

@@ -9,6 +9,7 @@ mod file;
 mod human;
 mod keying;
 mod layers;
+mod likeness;
 mod limits;
 mod near;
 mod order;
@@ -26,8 +27,8 @@ mod version;
 use crate::failure::Failure;
 use file::{File, IdentityField};
 use geonce::sink::Mode;
-use geonce_key::policy::{Field, Identity};
-use geonce_key::{Pointer, Policy};
+use geonce_key::Pointer;
+use geonce_key::policy::{Field, Identity, Secret};
 use layers::{Layers, Places, nearest};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -37,9 +38,12 @@ use std::time::Duration;
 
 pub(crate) use api::ApiSettings;
 pub(crate) use cache::CacheSettings;
-pub(crate) use human::Span;
+pub(crate) use human::{Distance, Span};
 pub(crate) use keying::{Keying, keyings};
 pub(crate) use layers::Environment;
+#[cfg(test)]
+use likeness::policy_in;
+pub(crate) use likeness::{Likeness, likeness, policy};
 pub(crate) use limits::{LimitsSettings, LogFormat, LogSettings};
 pub(crate) use sink::SinkSettings;
 pub(crate) use source::{OnStoreDown, SourceSettings};
@@ -146,9 +150,14 @@ pub(crate) fn place(overrides: &Overrides) -> Result<Place, Failure> {
     Ok(Place { file, data: data_folder(overrides, &environment), store })
 }
 
-/// The policy of `source` in the file, or of its only source.
-pub(crate) fn policy(file: &Path, source: Option<&str>) -> Result<Policy, Failure> {
-    policy_in(file, source, &Environment::of_process(), true)
+/// The token of the API, where one is configured. Nothing else is read.
+pub(crate) fn api_token(overrides: &Overrides) -> Result<Option<Secret>, Failure> {
+    let environment = Environment::of_process();
+    let (file, layers) = layers_of(overrides, &environment, Path::new(""), &|path| path[0] == "api")?;
+    let folder = file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+    let reading = Reading { places: &layers.places, folder, environment: &environment };
+    let token = layers.file.api.token.map(|source| reading.secret(source, "api.token")).transpose()?;
+    Ok(token.map(|(secret, _)| secret))
 }
 
 /// The same as [`load`] with the environment and the current folder given.
@@ -212,42 +221,6 @@ fn name_rule() -> String {
 fn data_folder(overrides: &Overrides, environment: &Environment) -> PathBuf {
     let said = overrides.data.clone().or_else(|| environment.get("GEONCE_DATA").map(PathBuf::from));
     said.unwrap_or_else(|| PathBuf::from(DATA))
-}
-
-fn policy_in(
-    file: &Path,
-    source: Option<&str>,
-    environment: &Environment,
-    with_previous: bool,
-) -> Result<Policy, Failure> {
-    let shown = file.display().to_string();
-    let text = read_bounded(file, layers::FILE_BYTES_MAX)?;
-    // Keys need no signatures, sinks or stores: a variable that is missing there does not matter.
-    let needed = |path: &[&str]| match path {
-        ["limits", ..] => true,
-        ["source", name, setting, ..] => *setting != "verify" && source.is_none_or(|source| source == *name),
-        _ => false,
-    };
-    let Layers { mut file, places } = layers::read(&shown, &text, environment, &needed)?;
-    let folder = Path::new(&shown).parent().unwrap_or(Path::new(""));
-    let reading = Reading { places: &places, folder, environment };
-    let names: Vec<String> = file.source.keys().cloned().collect();
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    let name = match (source, known.as_slice()) {
-        (Some(name), _) => name,
-        (None, [only]) => only,
-        (None, _) => {
-            return Err(Failure::new("config_source", format!("{shown} has {} sources", names.len()))
-                .hint(format!("choose one with --source: {}", names.join(", "))));
-        }
-    };
-    let Some(settings) = file.source.remove(name) else {
-        let failure = Failure::new("config_source", format!("{shown} has no source {name:?}"));
-        let hint = nearest(name, &known).map(|near| format!("did you mean {near:?}?"));
-        return Err(failure.hint(hint.unwrap_or_else(|| format!("it has: {}", names.join(", ")))));
-    };
-    let limits = reading.limits(&file.limits)?.payload;
-    reading.policy(name, settings, &limits, with_previous)
 }
 
 /// A file that is being turned into settings.

@@ -232,7 +232,7 @@ impl Reading<'_> {
         preset::accept(&mut policy.accept, &layout);
         if let Some(previous) = source.previous.filter(|file| with_previous && !file.is_empty()) {
             let file = self.folder.join(previous);
-            let before = super::policy_in(&file, Some(name), self.environment, false)
+            let before = super::likeness::policy_in(&file, Some(name), self.environment, false)
                 .map_err(|failure| failure.within(&at("previous")))?;
             policy.previous = Some(Box::new(before));
         }

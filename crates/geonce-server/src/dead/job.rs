@@ -1,18 +1,16 @@
-//! What changes of many dead events share: consent, an entry in the audit trail, progress, and Ctrl-C.
+//! What changes of many dead events share, whoever carries them out: consent, progress, Ctrl-C, and what is said at the end.
 
+use super::way::{Asked, Ended, Planned, Watch, Way};
+use crate::api::Kind;
 use crate::arguments::ConsentArguments;
 use crate::failure::Failure;
-use crate::hints;
 use crate::show::{self, Page, Style, count, escaped};
-use crate::tool::Tool;
-use geonce::audit::Trail;
-use geonce::clock::{Clock, Stopwatch, SystemClock};
-use geonce::replay::{Pace, Progress, Selected, Summary};
+use geonce::clock::Stopwatch;
+use geonce::replay::Progress;
 use geonce::store::own_name;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -22,39 +20,103 @@ const CANCELLED: u8 = 130;
 const SHOWN_EVERY: Duration = Duration::from_millis(200);
 /// and how often a log does.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
-/// Events that an entry of the audit trail names.
-const NAMED_MAX: usize = 32;
 
-/// The clock of this machine.
-pub(super) fn clock() -> Arc<dyn Clock> {
-    Arc::new(SystemClock)
+/// How a job is shown.
+pub(super) struct Shown<'a> {
+    /// Whether a table says what is meant.
+    pub(super) table: bool,
+    /// What is counted while it runs.
+    pub(super) meter: Meter,
+    /// Is told of every event.
+    pub(super) tell: &'a mut (dyn FnMut(&mut Page, &Value) -> Result<(), Failure> + Send),
+}
+
+/// Chooses events, asks whether it is to be done, has it done, and says what came of it.
+pub(super) fn run(
+    mut way: Box<dyn Way>,
+    asked: &Asked<'_>,
+    consent: &ConsentArguments,
+    shown: Shown<'_>,
+) -> Result<ExitCode, Failure> {
+    let (mut page, word) = (Page::new(), asked.kind.as_str());
+    let planned = way.plan(asked)?;
+    if planned.events == 0 {
+        page.print(&format!("no dead events to {word}"))?;
+        way.close()?;
+        return Ok(if asked.which.events.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
+    if shown.table {
+        print_planned(&planned, &mut page)?;
+    }
+    let plural = if planned.events == 1 { "" } else { "s" };
+    let what = format!("{word} {} dead event{plural}{}", count(planned.events), how(asked));
+    let warning = (asked.kind == Kind::Purge).then_some("a purged event is gone, and its key is free again");
+    if !agreed(&what, warning, consent, &page)? {
+        way.close()?;
+        return Ok(if consent.dry_run { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
+    let Shown { mut meter, tell, .. } = shown;
+    let mut trouble = None;
+    let mut tell = |line: &Value| {
+        if let Err(failure) = tell(&mut page, line) {
+            trouble.get_or_insert(failure);
+        }
+    };
+    let watch: &mut Watch<'_> = &mut |progress: &Progress| meter.show(progress);
+    let ended = way.run(&mut tell, watch)?;
+    way.close()?;
+    let code = end(ended, asked.kind.done_word());
+    match trouble {
+        Some(failure) => Err(failure),
+        None => code,
+    }
+}
+
+/// How events are repaired, in words.
+fn how(asked: &Asked<'_>) -> String {
+    match (asked.kind, &asked.choices) {
+        (Kind::Repair, None) => " with what is known to mend them".to_owned(),
+        (Kind::Repair, Some(choices)) => format!(" with {choices}"),
+        _ => String::new(),
+    }
+}
+
+/// Says what came of it.
+fn end(ended: Ended, done: &str) -> Result<ExitCode, Failure> {
+    let Progress { planned, done: number, skipped, left } = ended.progress;
+    eprintln!(
+        "{done} {} of {}, left as they are {}, not come to {}",
+        count(number),
+        count(planned),
+        count(skipped),
+        count(left)
+    );
+    match ended.failure {
+        Some(failure) => Err(failure),
+        None if ended.cancelled => Ok(ExitCode::from(CANCELLED)),
+        None if number == planned => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::from(1)),
+    }
 }
 
 /// How many events are meant, by source and code.
-pub(super) fn print_selected(selected: &Selected, page: &mut Page) -> Result<(), Failure> {
-    let mut groups: Vec<_> = selected.groups.iter().collect();
+fn print_planned(planned: &Planned, page: &mut Page) -> Result<(), Failure> {
+    let mut groups: Vec<_> = planned.groups.iter().collect();
     // What is most frequent is looked at first.
-    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.events));
+    groups.sort_by_key(|group| std::cmp::Reverse(group.events));
     let rows: Vec<Vec<String>> = groups
         .into_iter()
-        .map(|((source, code), group)| {
-            vec![escaped(code), escaped(source), count(group.events), hints::for_cause(&group.cause)]
-        })
+        .map(|group| vec![escaped(&group.code), escaped(&group.source), count(group.events), escaped(&group.hint)])
         .collect();
     page.table(&["code", "source", "events", "hint"], &rows)?;
-    if selected.more {
-        eprintln!("there are more; only the latest {} are taken at a time", count(selected.events.len() as u64));
+    if planned.more {
+        eprintln!("there are more; only the latest {} are taken at a time", count(planned.events));
     }
     Ok(())
 }
 
 /// Whether a person agrees. Nobody to ask is no agreement.
-pub(super) fn agreed(
-    what: &str,
-    warning: Option<&str>,
-    consent: &ConsentArguments,
-    page: &Page,
-) -> Result<bool, Failure> {
+fn agreed(what: &str, warning: Option<&str>, consent: &ConsentArguments, page: &Page) -> Result<bool, Failure> {
     if consent.dry_run {
         eprintln!("would {what}");
         return Ok(false);
@@ -76,50 +138,22 @@ pub(super) fn agreed(
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Runs a job with an entry in the audit trail, until it is done or Ctrl-C ends it; also tells what came of it.
-pub(super) fn run(
-    tool: &Tool,
-    (action, done): (&str, &str),
-    with: &Value,
-    selected: &Selected,
-    rate: Option<f64>,
-    job: impl AsyncFnOnce(&mut Pace) -> Result<Summary, Failure>,
-) -> Result<ExitCode, Failure> {
-    let trail = Trail::new(Arc::clone(&tool.store), clock());
-    let named: Vec<String> = selected.events.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-    let asked = json!({"with": with, "events": selected.events.len(), "first": named, "rate_per_second": rate});
-    let entry = tool.wait(trail.begin(&who(), action, asked))?;
+/// Holds true after Ctrl-C. To be called in a runtime.
+pub(super) fn until_ctrl_c() -> watch::Receiver<bool> {
     let (stop, stopped) = watch::channel(false);
-    let summary = tool.block_on(async {
-        tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                eprintln!("ending after this step");
-                let _ = stop.send(true);
-            }
-            // Kept until the end: a stop that nobody can send any more would count as sent.
-            std::future::pending::<()>().await;
-        });
-        job(&mut Pace { rate, stop: stopped }).await
-    })?;
-    tool.wait(entry.end(&summary.json(done)))?;
-    let Progress { planned, done: number, skipped, left } = summary.progress;
-    eprintln!(
-        "{done} {} of {}, left as they are {}, not come to {}",
-        count(number),
-        count(planned),
-        count(skipped),
-        count(left)
-    );
-    match summary.failure {
-        Some(failure) => Err(Failure::from(failure)),
-        None if summary.cancelled => Ok(ExitCode::from(CANCELLED)),
-        None if number == planned => Ok(ExitCode::SUCCESS),
-        None => Ok(ExitCode::from(1)),
-    }
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            eprintln!("ending after this step");
+            let _ = stop.send(true);
+        }
+        // Kept until the end: a stop that nobody can send any more would count as sent.
+        std::future::pending::<()>().await;
+    });
+    stopped
 }
 
 /// Who asks, as far as the system says.
-fn who() -> String {
+pub(super) fn who() -> String {
     let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|user| !user.is_empty());
     let process = own_name();
     let machine = process.rsplit_once('-').map_or(&*process, |(machine, _)| machine);
@@ -138,7 +172,7 @@ impl Meter {
         Meter { watch: Stopwatch::start(), person: io::stderr().is_terminal() && !quiet, word }
     }
 
-    pub(super) fn show(&mut self, progress: &Progress) {
+    fn show(&mut self, progress: &Progress) {
         let every = if self.person { SHOWN_EVERY } else { LOGGED_EVERY };
         let last = progress.left == 0;
         if self.watch.elapsed() < every && !(last && self.person) {

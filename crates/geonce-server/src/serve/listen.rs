@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,13 @@ pub(crate) struct Listeners {
     pub(crate) senders: TcpListener,
     /// The API, where it has an address of its own.
     pub(crate) api: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Where the API is.
+    pub(crate) fn api_address(&self) -> io::Result<SocketAddr> {
+        self.api.as_ref().unwrap_or(&self.senders).local_addr()
+    }
 }
 
 impl From<TcpListener> for Listeners {

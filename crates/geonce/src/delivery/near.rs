@@ -6,6 +6,8 @@
 //!
 //! The rules are here, once for all stores. How near two geometries are is `geonce_key::near`'s to say.
 
+pub mod between;
+
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::event::EventId;
@@ -281,7 +283,7 @@ impl<'a> Sieve<'a> {
         // What has no geometry, or none that can be brought to WGS 84, is near to nothing.
         let body = Body::new(&outgoing.feature, rules.policy.approximate_crs).ok()?;
         let rest = outgoing.rest?;
-        let scope = rules.scope(outgoing, rest)?;
+        let scope = rules.scope(outgoing.entity.as_ref(), rest)?;
         let (home, cells) = (rules.cells.home(&body), rules.cells.around(&body));
         let own = Spoken { key: outgoing.key.key(), rest, body };
         let bytes = own.bytes();
@@ -324,16 +326,24 @@ impl Rules {
     }
 
     /// Whom an event is compared with; `None` where it cannot be said.
-    fn scope(&self, outgoing: &Outgoing, rest: [u8; 16]) -> Option<[u8; 16]> {
+    fn scope(&self, entity: Option<&Fingerprint>, rest: [u8; 16]) -> Option<[u8; 16]> {
         let mut digest = Sha256::new();
         digest.update(self.policy.scope.as_bytes());
         digest.update([0]);
         match (self.near.scope, &self.policy.identity) {
             (Scope::Source, _) => {}
             (Scope::Identity, Identity::Whole { .. }) => digest.update(rest),
-            (Scope::Identity | Scope::Entity, _) => digest.update(outgoing.entity.as_ref()?.digest()),
+            (Scope::Identity | Scope::Entity, _) => digest.update(entity?.digest()),
         }
         digest.finalize().first_chunk().copied()
+    }
+
+    /// What becomes of an event with `own` outside its geometry that is near to one with `other`.
+    fn action(&self, own: &[u8; 16], other: &[u8; 16]) -> Action {
+        match self.near.action {
+            Action::Drop if other != own => Action::Flag,
+            action => action,
+        }
     }
 }
 
@@ -354,10 +364,7 @@ impl Looking {
             self.known.push(neighbour.event);
             let Some(other) = Spoken::of(&neighbour.body) else { continue };
             let Some((measure, value)) = self.nearest(rules, &other.body) else { continue };
-            let action = match rules.near.action {
-                Action::Drop if other.rest != self.own.rest => Action::Flag,
-                action => action,
-            };
+            let action = rules.action(&self.own.rest, &other.rest);
             let merges = matches!(action, Action::Merge { .. });
             let finding = Finding {
                 of: neighbour.event.to_string(),

@@ -175,7 +175,7 @@ fn at_once() -> Pace {
     let (sender, stop) = watch::channel(false);
     // Nobody ends it.
     std::mem::forget(sender);
-    Pace { rate: None, stop }
+    Pace { rate: None, stop, hold: None }
 }
 
 /// A thousand dead letters of four sorts: repaired and replayed twice, beside each other, and once more after the ledger was
@@ -282,7 +282,7 @@ async fn a_job_keeps_its_pace_and_can_be_cancelled() {
     let (sender, stop) = watch::channel(false);
     let watch = crate::clock::Stopwatch::start();
     let mut seen = Vec::new();
-    let mut pace = Pace { rate: Some(40.0), stop };
+    let mut pace = Pace { rate: Some(40.0), stop, hold: None };
     let summary = replay(&rig.store, &clock, &selected, &mut pace, |progress| seen.push(*progress)).await;
     assert!(watch.elapsed() >= Duration::from_millis(190), "{:?}", watch.elapsed());
     assert_eq!(seen.iter().map(|progress| progress.done).collect::<Vec<_>>(), [4, 8, 10]);
@@ -291,7 +291,7 @@ async fn a_job_keeps_its_pace_and_can_be_cancelled() {
     // What died after it was chosen is not of the job; what is not dead any more is left alone.
     assert_eq!(rig.replay(&selected).await.progress, Progress { planned: 10, done: 0, skipped: 10, left: 0 });
     let selected = rig.dead().await;
-    let mut pace = Pace { rate: Some(100.0), stop: pace.stop };
+    let mut pace = Pace { rate: Some(100.0), stop: pace.stop, hold: None };
     let summary = replay(&rig.store, &clock, &selected, &mut pace, |_| sender.send(true).unwrap()).await;
     assert!(summary.cancelled && summary.failure.is_none());
     assert_eq!(summary.progress, Progress { planned: 20, done: 10, skipped: 0, left: 10 });
@@ -302,6 +302,25 @@ async fn a_job_keeps_its_pace_and_can_be_cancelled() {
     };
     assert_eq!(rig.store.list(request).await.unwrap().len(), 10);
     rig.ledger().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_held_begins_no_step_and_can_still_be_ended() {
+    let rig = Rig::in_memory();
+    rig.send(8).await;
+    let selected = rig.dead().await;
+    let clock: Arc<dyn Clock> = rig.clock.clone();
+    let (holder, hold) = watch::channel(true);
+    let mut pace = Pace { hold: Some(hold.clone()), ..at_once() };
+    let mut job = std::pin::pin!(replay(&rig.store, &clock, &selected, &mut pace, |_| {}));
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut job).await.is_err(), "it waits");
+    holder.send(false).unwrap();
+    assert_eq!(job.await.progress.done, selected.events.len() as u64);
+    holder.send(true).unwrap();
+    let (stopper, stop) = watch::channel(true);
+    let mut pace = Pace { rate: None, stop, hold: Some(hold) };
+    assert!(replay(&rig.store, &clock, &selected, &mut pace, |_| {}).await.cancelled);
+    drop(stopper);
 }
 
 #[tokio::test]

@@ -622,6 +622,14 @@ pub trait Store: Send + Sync {
     fn close(&self) -> Answer<'_, ()>;
 }
 
+/// Whether a gateway has the store at `url` to itself at this moment; others are open to many.
+pub fn is_held(url: &str, folder: &Path) -> bool {
+    match url.split_once(':') {
+        Some(("sqlite", file)) if file != ":memory:" => embedded::is_held(&folder.join(file)),
+        _ => false,
+    }
+}
+
 /// Opens the store at `url`: `sqlite:file`, relative to `folder`, or `sqlite::memory:` for tests;
 /// `postgresql://user@host/database?schema=name`; `redis://…`, `rediss://…`, `redis+sentinel://…` or `redis+cluster://…`.
 pub fn open(url: &str, options: &Options, access: Access, folder: &Path) -> Result<Arc<dyn Store>> {

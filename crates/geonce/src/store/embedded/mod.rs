@@ -390,6 +390,13 @@ fn lock(file: &Path) -> Result<File> {
     }
 }
 
+/// Whether a gateway holds its lock. Looking takes the lock, shared, for a moment: a gateway that starts just then would
+/// find it taken, so look only where there is reason to believe that one runs.
+pub(super) fn is_held(file: &Path) -> bool {
+    let opened = File::open(beside(file, ".lock"));
+    opened.is_ok_and(|handle| matches!(handle.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// Makes the store for a runner, or brings it up to date, while no gateway can be running; nothing is left to hold.
 fn make_current(place: &Place) -> Result<Option<File>> {
     let waiting = Stopwatch::start();

@@ -1,6 +1,7 @@
 //! What can be done: dead events purged and replayed, by plan and run.
 
 use super::{BROKEN, Gate};
+use geonce::clock::Stopwatch;
 use serde_json::{Value, json};
 
 impl Gate {
@@ -90,7 +91,7 @@ async fn filters_that_mean_nothing_or_too_much_are_refused() {
         (json!({ "events": [] }), "/filter/events"),
         (json!({ "events": [], "source": "drones" }), "/filter/events"),
         (json!({ "events": ["evt_x"] }), "/filter/events/0"),
-        (json!({ "events": vec!["evt_01JD8Q0000000000000000000Z"; 1_001] }), "/filter/events"),
+        (json!({ "events": vec!["evt_01JD8Q0000000000000000000Z"; 10_001] }), "/filter/events"),
         (json!({ "since": "yesterday" }), "/filter/since"),
         (json!({ "source": "\u{0}" }), "/filter/source"),
     ] {
@@ -176,6 +177,56 @@ async fn a_repair_shows_before_and_after_and_makes_a_new_event_once() {
     let books = gate.gateway.store.status().await.unwrap().ledgers["drones"];
     assert_eq!((books.repaired, books.waiting, books.dead, books.difference()), (3, 3, 0, 0));
     assert_eq!(gate.store.audit().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_repair_that_is_followed_tells_everything_and_waits_until_it_is_taken() {
+    let gate = Gate::start().await;
+    let one = |i: usize| format!("{}\n", BROKEN.replace("[0,1]", &format!("[0,1.{i:03}]")));
+    gate.send(&(0..400).map(one).collect::<String>()).await;
+    let asked = json!({ "filter": { "all": true }, "follow": true, "who": "ada@survey" });
+    let plan = gate.plan("/repairs", asked).await;
+    assert_eq!((&plan["planned"], &plan["repairs"], &plan["more_repairs"]), (&json!(400), &json!([]), &json!(400)));
+    gate.ask("POST", &path(&plan, "/run"), None).await;
+    let running = Stopwatch::start();
+    let page = async |from: u64| gate.get(&path(&plan, &format!("?results_from={from}"))).await;
+    // It goes on until so many are not taken, and not further.
+    let mut job = page(0).await;
+    while job["results"].as_array().unwrap().len() < 256 {
+        job = page(0).await;
+    }
+    let held = job["results"].as_array().unwrap().len();
+    assert!((256..400).contains(&held), "{held}");
+    // In the time that all this took it would have come to the end.
+    tokio::time::sleep(running.elapsed()).await;
+    assert_eq!(page(0).await["results"].as_array().unwrap().len(), held, "it waits");
+    let (mut seen, mut state) = (Vec::new(), job["state"].clone());
+    while state == "running" || job["results"].as_array().is_some_and(|results| !results.is_empty()) {
+        assert_eq!(job["results_from"], seen.len());
+        let results = job["results"].as_array().unwrap();
+        for result in results {
+            assert_eq!(result["result"], "accepted");
+            assert_eq!(result["plan"]["event"], result["original"]);
+            assert!(result["plan"]["wkt"]["after"].as_str().unwrap().starts_with("MULTIPOLYGON"), "{result}");
+        }
+        seen.extend(results.iter().map(|result| result["original"].as_str().unwrap().to_owned()));
+        job = page(seen.len() as u64).await;
+        state = job["state"].clone();
+    }
+    assert_eq!((seen.len(), &state, &job["done"]), (400, &json!("done"), &json!(400)));
+    assert!(seen.is_sorted_by(|a, b| a < b), "each once, in order");
+    let entry = &gate.get("/audit?limit=1").await["entries"][0];
+    assert_eq!(entry["asked"]["who"], "ada@survey (api from 127.0.0.1)");
+    for (body, pointer) in [(json!({ "who": "" }), "/who"), (json!({ "who": "a\u{1b}b" }), "/who")] {
+        let mut body = body;
+        body["filter"] = json!({ "all": true });
+        let reply = gate.post("/repairs", body).await;
+        reply.is_problem(400, "body_invalid");
+        assert_eq!(reply.json()["pointer"], pointer);
+    }
+    for bad in ["x", "-1", "+1", "1000001", ""] {
+        gate.ask("GET", &path(&plan, &format!("?results_from={bad}")), None).await.is_problem(400, "query_invalid");
+    }
 }
 
 #[tokio::test]

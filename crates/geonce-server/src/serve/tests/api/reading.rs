@@ -1,9 +1,15 @@
 //! What can be read: events, dead ones, books, explanations, keys.
 
 use super::super::{TOKEN, post};
-use super::{BROKEN, Gate};
+use super::{BROKEN, Gate, StoreAccess};
+use crate::config::Likeness;
+use geonce::delivery::near::{Action, Near, Scope};
+use geonce::store::{self, Options};
+use geonce_key::near::Measure;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
 
 const FEATURE: &str =
     r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[13.40,52.5]},"properties":{"a":1}}"#;
@@ -128,6 +134,33 @@ async fn explain_answers_as_the_command_does() {
     let answered = gate.post("/explain", other).await.json();
     assert_eq!((&answered["same"], &answered["reasons"][0]["code"]), (&json!(false), &json!("identity_field")));
     assert_eq!(answered["key_a"], sent["features"][0]["key"]);
+}
+
+#[tokio::test]
+async fn explain_says_whether_two_payloads_would_be_near() {
+    let mut api = super::super::api();
+    let near = Near {
+        measures: vec![(Measure::Vertex, 0.01)],
+        within_metres: 50.0,
+        period: Duration::from_mins(10),
+        scope: Scope::Identity,
+        action: Action::Drop,
+        ignore: Vec::new(),
+    };
+    api.likenesses.insert("drones".to_owned(), Likeness { near: Some(near), ..Likeness::default() });
+    let store = store::open("sqlite::memory:", &Options::default(), StoreAccess::Gateway, Path::new("")).unwrap();
+    let gate = Gate::at(store, api, None).await;
+    let point = |latitude: f64| json!({ "payload": { "type": "Point", "coordinates": [13.4, latitude] } });
+    for (latitude, is_near, metres) in [(52.500_000_063, true, 0.007), (52.500_018, false, 2.0)] {
+        let answered = gate.post("/explain", json!({ "a": point(52.5), "b": point(latitude) })).await.json();
+        let near = &answered["near"];
+        assert_eq!((&answered["same"], &near["near"]), (&json!(false), &json!(is_near)), "{answered}");
+        assert_eq!(near["action"], if is_near { json!("drop") } else { json!(null) });
+        let value = near["measures"][0]["value"].as_f64().unwrap();
+        assert!((value / metres - 1.0).abs() < 0.01, "{near}");
+    }
+    let answered = gate.post("/explain", json!({ "a": point(52.5), "b": point(52.5) })).await.json();
+    assert_eq!((&answered["same"], &answered["near"]), (&json!(true), &json!(null)));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use crate::error::Kind;
 use crate::event::{Class, State};
 use crate::store::conformance::{APPLIED, START, at, cause};
 use crate::store::embedded::schema::{BACK_TO_THE_FIRST, SCHEMA_VERSION};
-use crate::store::embedded::{Embedded, Tuning, beside};
+use crate::store::embedded::{Embedded, Tuning, beside, is_held};
 use crate::store::{Access, End, Filter, Options, Settled, Store, Verdict};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -108,12 +108,15 @@ async fn files_of_newer_releases_and_of_others_are_refused() {
 async fn a_second_gateway_is_refused_while_the_first_runs() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("geonce.db");
+    assert!(!is_held(&file), "there is nothing to hold");
     let store = gateway(&file);
+    assert!(is_held(&file));
     let second = Embedded::open(Some(&file), &Options::default(), Access::Gateway, Tuning::default()).err().unwrap();
     assert_eq!(second.kind(), Kind::Unavailable);
     assert!(second.to_string().contains("another gateway"), "{second}");
     assert!(second.hint_text().is_some());
     store.close().await.unwrap();
+    assert!(!is_held(&file));
     drop(gateway(&file));
 }
 
