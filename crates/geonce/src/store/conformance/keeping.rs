@@ -150,7 +150,11 @@ pub(super) async fn what_is_past_its_time_is_forgotten(make: &impl AsyncFn(Optio
     assert_eq!(forgotten, 42);
     bench.fill(&["at once"], at(9_000)).await;
     bench.settle_all("map", APPLIED, at(9_000)).await;
-    assert_eq!(bench.sweep(100, at(9_100)).await.forgotten, 1, "to the millisecond, though it came and was done in one");
+    assert_eq!(
+        bench.sweep(100, at(9_100)).await.forgotten,
+        1,
+        "to the millisecond, though it came and was done in one"
+    );
     bench.finish("what_is_past_its_time_is_forgotten").await;
 }
 
