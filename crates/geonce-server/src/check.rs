@@ -86,6 +86,7 @@ fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     let summary = format!("configuration: {from}, {sources} source(s), {sinks} sink(s)");
     let mut findings = vec![Finding::good("config", summary)];
     findings.extend(layouts(settings));
+    findings.extend(fetching(settings));
     findings.extend(warnings(settings, show::now()));
     findings.extend(store(settings));
     let runtime = tool::runtime()?;
@@ -124,6 +125,32 @@ fn layouts(settings: &Settings) -> impl Iterator<Item = Finding> {
         let what = if matches!(source.preset, Preset::Map(_)) { "features are made by" } else { "preset" };
         Finding::good("preset", format!("source {name}: {what} {}", source.preset.name()))
     })
+}
+
+/// Which sources fetch what their senders announce, and what a person should know of that.
+fn fetching(settings: &Settings) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (name, source) in &settings.sources {
+        let Some(fetch) = &source.fetch else { continue };
+        let notes = geonce::changes::check(name, &fetch.options).unwrap_or_default();
+        let notes: String = notes.iter().map(|note| format!("; {note}")).collect();
+        let hosts = fetch.options.hosts.join(", ");
+        found.push(Finding::good("fetch", format!("source {name}: changes are fetched from {hosts}{notes}")));
+        if source.verify.is_none() {
+            let message = format!("source {name}: whoever reaches the gateway makes it ask {hosts}");
+            found.push(Finding::warning(
+                "fetch_unsigned",
+                message,
+                "verify = { scheme = \"arcgis\", secret = \"${NAME}\" }",
+            ));
+        }
+        let upsert = source.sinks.iter().any(|sink| settings.sinks[sink].options.mode != Mode::Append);
+        if upsert && source.policy.delete.is_none() {
+            let message = format!("source {name}: features that are deleted there keep their row here");
+            found.push(Finding::warning("fetch_deletes", message, "delete = { at = \"/arcgis/deleted\" }"));
+        }
+    }
+    found
 }
 
 /// What is allowed and yet rarely meant.

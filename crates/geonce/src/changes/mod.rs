@@ -118,10 +118,9 @@ fn became(receipt: &Receipt) -> Result<Written> {
             FeatureReceipt::Refused { .. } => &mut refused,
         } += 1;
     }
-    let counts = serde_json::json!({
-        "accepted": accepted, "duplicate": duplicate, "conflict": conflict, "refused": refused
-    });
-    let text = serde_json::json!({ "fetched": counts }).to_string();
+    let text = format!(
+        r#"{{"fetched":{{"accepted":{accepted},"duplicate":{duplicate},"conflict":{conflict},"refused":{refused}}}}}"#
+    );
     Ok(Written::Became(ResultText::new(text)?))
 }
 

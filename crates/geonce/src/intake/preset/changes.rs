@@ -203,7 +203,7 @@ fn layer(
         .ok_or_else(|| missing("/layerServerGens", "serverGen of the layer, and the announcement has only one"))?;
     let of = Layer {
         announcement,
-        layer: id.text(),
+        number: id.text(),
         version,
         common: Common::of(edit, &at)?.or_in(announcement.crs),
         request,
@@ -242,7 +242,7 @@ fn elements<'a>(object: &Object<'a>, name: &str, at: &str) -> Result<Vec<(Value<
 struct Layer<'a> {
     announcement: &'a Announcement,
     /// Its number, as JSON.
-    layer: &'a str,
+    number: &'a str,
     version: i64,
     common: Common,
     request: &'a Request<'a>,
@@ -283,7 +283,7 @@ impl Layer<'_> {
         let mut said = Properties::new();
         said.put("orgId", &self.announcement.organization);
         said.put("serviceName", &self.announcement.service);
-        said.put("layerId", self.layer);
+        said.put("layerId", self.number);
         said.put("serverGen", &self.version.to_string());
         said.put("deleted", if deleted { "true" } else { "false" });
         said
@@ -291,7 +291,7 @@ impl Layer<'_> {
 
     fn delivery(&self, id: &str) -> crate::intake::DeliveryId {
         let Announcement { organization, service, .. } = self.announcement;
-        identified(FEATURE, format!("[{organization},{service},{},{id},{}]", self.layer, self.version))
+        identified(FEATURE, format!("[{organization},{service},{},{id},{}]", self.number, self.version))
     }
 }
 
