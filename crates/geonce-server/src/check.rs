@@ -132,10 +132,10 @@ fn fetching(settings: &Settings) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, source) in &settings.sources {
         let Some(fetch) = &source.fetch else { continue };
-        let notes = geonce::changes::check(name, &fetch.options).unwrap_or_default();
-        let notes: String = notes.iter().map(|note| format!("; {note}")).collect();
         let hosts = fetch.options.hosts.join(", ");
-        found.push(Finding::good("fetch", format!("source {name}: changes are fetched from {hosts}{notes}")));
+        let mut words = vec![format!("source {name}: changes are fetched from {hosts}")];
+        words.extend(geonce::changes::check(name, &fetch.options).unwrap_or_default());
+        found.push(Finding::good("fetch", words.join("; ")));
         if source.verify.is_none() {
             let message = format!("source {name}: whoever reaches the gateway makes it ask {hosts}");
             found.push(Finding::warning(
