@@ -8,8 +8,8 @@ use super::arcgis::identified;
 use super::esri::{self, Common};
 use super::feature::{Feature, Properties};
 use super::json::{Object, Value, quote};
-use super::{Details, Fault, Payload, Payloads, Place, Request, missing, refuse, unusable};
-use std::collections::HashSet;
+use super::{Details, Fault, Payload, Payloads, Place, Request, missing, refuse, short, unusable};
+use std::collections::{HashMap, HashSet};
 use url::{Url, form_urlencoded};
 
 /// What ids are known by.
@@ -20,6 +20,10 @@ const OPERATION: &str = "/FeatureServer/extractChanges";
 const CRS: u32 = 4326;
 /// The most characters of a server's words that are kept.
 const WORDS_CHARS_MAX: usize = 300;
+/// The longest address that is asked.
+const URL_BYTES_MAX: usize = 8 << 10;
+/// The most layers of an answer.
+const LAYERS_MAX: usize = 10_000;
 /// What is said of a feature beside its attributes.
 const MEMBER: &str = "arcgis";
 
@@ -79,13 +83,23 @@ impl Announcement {
             let number = part(name)?.as_i64();
             number.ok_or_else(|| unusable(format!("/properties/{name}"), "this is no whole number"))
         };
+        let at = |name: &str| format!("/properties/{name}");
         let url = part("changesUrl")?.as_str();
-        let url = url.ok_or_else(|| unusable("/properties/changesUrl", "changesUrl is a text"))?.into_owned();
+        let url = url.ok_or_else(|| unusable(at("changesUrl"), "changesUrl is a text"))?.into_owned();
+        if url.len() > URL_BYTES_MAX {
+            return Err(refuse(
+                "limit_string",
+                at("changesUrl"),
+                format!("an address has at most {URL_BYTES_MAX} bytes"),
+            ));
+        }
+        let organization = short(properties.get("orgId"), &at("orgId"))?.map_or("null", Value::text);
+        let service = short(Some(part("serviceName")?), &at("serviceName"))?.map_or("null", Value::text);
         Ok(Announcement {
             crs: asked_crs(&url),
             url,
-            organization: properties.get("orgId").map_or("null", Value::text).to_owned(),
-            service: part("serviceName")?.text().to_owned(),
+            organization: organization.to_owned(),
+            service: service.to_owned(),
             numbers: [number("minServerGen")?, number("serverGen")?],
         })
     }
@@ -109,16 +123,36 @@ impl Announcement {
         Ok(Question { url, form })
     }
 
-    /// The number that features of a layer are at. One that was announced is the same whenever it is asked for; where all
-    /// changes since a number are, only the answer knows.
-    fn version(&self, layer: Value<'_>, root: &Object<'_>) -> Option<i64> {
+    /// The numbers that features are at. One that was announced is the same whenever it is asked for; where all changes
+    /// since a number are, only the answer knows.
+    fn versions<'a>(&self, root: &Object<'a>) -> Versions<'a> {
         let [after, to] = self.numbers;
         if after < to {
-            return Some(to);
+            return Versions::Announced(to);
         }
-        let layers = root.get("layerServerGens")?.elements()?;
-        let of_layer = |one: &Object<'_>| one.get("id").is_some_and(|id| id.text() == layer.text());
-        layers.into_iter().filter_map(Value::object).find(of_layer)?.get("serverGen")?.as_i64()
+        let layers = root.get("layerServerGens").and_then(Value::elements).unwrap_or_default();
+        let of_layer = |layer: Value<'a>| {
+            let layer = layer.object()?;
+            Some((layer.get("id")?.text(), layer.get("serverGen")?.as_i64()?))
+        };
+        Versions::Answered(layers.into_iter().filter_map(of_layer).collect())
+    }
+}
+
+/// The numbers that features are at.
+enum Versions<'a> {
+    /// All at the one that was announced.
+    Announced(i64),
+    /// Each at that of its layer.
+    Answered(HashMap<&'a str, i64>),
+}
+
+impl Versions<'_> {
+    fn of(&self, layer: &str) -> Option<i64> {
+        match self {
+            Versions::Announced(to) => Some(*to),
+            Versions::Answered(layers) => layers.get(layer).copied(),
+        }
     }
 }
 
@@ -137,7 +171,7 @@ pub(crate) fn step(answer: &[u8]) -> Result<Step, Fault> {
     let root = Value::of(answer).and_then(Value::object).ok_or_else(unread)?;
     if let Some(error) = root.some("error").and_then(Value::object) {
         let said = ["message", "description"].into_iter().find_map(|name| error.str(name));
-        let words = said.map_or_else(String::new, |words| short(&words));
+        let words = said.map_or_else(String::new, |words| quoted(&words));
         return Ok(Step::Error { code: error.get("code").and_then(Value::as_i64).unwrap_or(0), words });
     }
     if root.some("edits").is_some() {
@@ -145,7 +179,7 @@ pub(crate) fn step(answer: &[u8]) -> Result<Step, Fault> {
     }
     if let Some(status) = root.str("status") {
         if status.to_ascii_lowercase().contains("fail") || status.eq_ignore_ascii_case("CompletedWithErrors") {
-            return Ok(Step::Failed(short(&status)));
+            return Ok(Step::Failed(quoted(&status)));
         }
         let is_there = status.eq_ignore_ascii_case("Completed");
         return Ok(match root.str("resultUrl").filter(|url| is_there && !url.is_empty()) {
@@ -162,7 +196,8 @@ pub(crate) fn step(answer: &[u8]) -> Result<Step, Fault> {
     Err(missing("", "edits, statusUrl or resultUrl").with_hint("this is no answer of extractChanges"))
 }
 
-fn short(words: &str) -> String {
+/// A server's words as people may see them.
+fn quoted(words: &str) -> String {
     words.chars().take(WORDS_CHARS_MAX).map(|one| if one.is_control() { ' ' } else { one }).collect()
 }
 
@@ -170,11 +205,15 @@ fn short(words: &str) -> String {
 pub(in crate::intake) fn read(request: &Request<'_>, announcement: &Announcement) -> Result<Payloads, Fault> {
     let root = request.json()?.object().ok_or_else(|| unusable("", "the answer is no object"))?;
     let edits = root.get("edits").and_then(Value::elements).ok_or_else(|| unusable("/edits", "edits are a list"))?;
+    if edits.len() > LAYERS_MAX {
+        return Err(refuse("limit_features", "/edits", format!("more than {LAYERS_MAX} layers in one answer")));
+    }
+    let versions = announcement.versions(&root);
     let mut payloads = Vec::new();
     for (index, edit) in edits.into_iter().enumerate() {
         let at = format!("/edits/{index}");
         let edit = edit.object().ok_or_else(|| unusable(&*at, "an edit is an object"))?;
-        layer(request, announcement, &root, &edit, &at, &mut payloads)?;
+        layer(request, announcement, &versions, &edit, &at, &mut payloads)?;
     }
     Ok(Payloads { several: true, payloads })
 }
@@ -183,7 +222,7 @@ pub(in crate::intake) fn read(request: &Request<'_>, announcement: &Announcement
 fn layer(
     request: &Request<'_>,
     announcement: &Announcement,
-    root: &Object<'_>,
+    versions: &Versions<'_>,
     edit: &Object<'_>,
     at: &str,
     payloads: &mut Vec<Payload>,
@@ -198,19 +237,14 @@ fn layer(
     let at = format!("{at}/features");
     let changed = changed.object().ok_or_else(|| unusable(&*at, "features are an object"))?;
     let id = edit.some("id").ok_or_else(|| missing(&*at, "id of the layer"))?;
-    let version = announcement
-        .version(id, root)
+    let number = short(Some(id), &at)?.map_or("null", Value::text);
+    let version = versions
+        .of(number)
         .ok_or_else(|| missing("/layerServerGens", "serverGen of the layer, and the announcement has only one"))?;
-    let of = Layer {
-        announcement,
-        number: id.text(),
-        version,
-        common: Common::of(edit, &at)?.or_in(announcement.crs),
-        request,
-    };
+    let of = Layer { announcement, number, version, common: Common::of(edit, &at)?.or_in(announcement.crs), request };
     let mut gone = HashSet::new();
     for (name, deleted) in [("adds", false), ("updates", false), ("deletes", true)] {
-        for (value, at) in elements(&changed, name, &at)? {
+        for (value, at) in elements(&changed, name, &at, request)? {
             if deleted && let Some(id) = value.object().and_then(|feature| own_id(&feature)) {
                 gone.insert(id);
             }
@@ -218,7 +252,7 @@ fn layer(
             of.push(payloads, made.unwrap_or_else(|fault| Payload::refused(value, at, fault)))?;
         }
     }
-    for (value, at) in elements(&changed, "deleteIds", &at)? {
+    for (value, at) in elements(&changed, "deleteIds", &at, request)? {
         match as_id(value) {
             Some(id) if gone.contains(&id) => {}
             Some(id) => of.push(payloads, of.tombstone(&id, at))?,
@@ -232,10 +266,23 @@ fn layer(
 }
 
 /// The elements of a member that is a list, with their places. None where there is no such member.
-fn elements<'a>(object: &Object<'a>, name: &str, at: &str) -> Result<Vec<(Value<'a>, String)>, Fault> {
+fn elements<'a>(
+    object: &Object<'a>,
+    name: &str,
+    at: &str,
+    request: &Request<'_>,
+) -> Result<Vec<(Value<'a>, String)>, Fault> {
     let Some(list) = object.some(name) else { return Ok(Vec::new()) };
     let list = list.elements().ok_or_else(|| unusable(format!("{at}/{name}"), format!("{name} are a list")))?;
+    if list.len() > request.features_max {
+        return Err(too_many(request));
+    }
     Ok(list.into_iter().enumerate().map(|(index, one)| (one, format!("{at}/{name}/{index}"))).collect())
+}
+
+fn too_many(request: &Request<'_>) -> Fault {
+    refuse("limit_features", "", format!("more than {} features in one answer", request.features_max))
+        .with_hint("raise limits.features_max, then replay")
 }
 
 /// What the features of a layer have in common.
@@ -250,10 +297,8 @@ struct Layer<'a> {
 
 impl Layer<'_> {
     fn push(&self, payloads: &mut Vec<Payload>, payload: Payload) -> Result<(), Fault> {
-        let most = self.request.features_max;
-        if payloads.len() >= most {
-            return Err(refuse("limit_features", "", format!("more than {most} features in one answer"))
-                .with_hint("raise limits.features_max, then replay"));
+        if payloads.len() >= self.request.features_max {
+            return Err(too_many(self.request));
         }
         payloads.push(payload);
         Ok(())
