@@ -13,11 +13,11 @@ use bytes::Bytes;
 use geonce::clock::Timestamp;
 use geonce::error::Kind;
 use geonce::intake::preset::{self, Details};
-use geonce::intake::{Fault, Identify, Preset};
+use geonce::intake::{Announced, Fault, Identify, Preset};
 use geonce::sink::Mode;
 use geonce_key::explain::{Side, explain};
 use geonce_key::policy::Identity;
-use geonce_key::{Delivery, Form, Input, Keyer, Version};
+use geonce_key::{Delivery, Form, Input, Keyer, Policy, Version};
 use hyper::HeaderMap;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -345,6 +345,8 @@ struct Sent {
     text: Bytes,
     form: Form,
     details: Details,
+    /// How it is keyed, where that is not as the source says.
+    announced: Option<Policy>,
 }
 
 impl Sent {
@@ -352,7 +354,7 @@ impl Sent {
         let own = self.details.delivery.as_ref().filter(|_| source.identify != Identify::Spatial);
         Side {
             input: Input { form: self.form, bytes: &self.text, crs: self.details.crs },
-            policy: &source.policy,
+            policy: self.announced.as_ref().unwrap_or(&source.policy),
             delivery: own.map(|own| Delivery { by: &own.by, id: &own.id, index: 0 }),
         }
     }
@@ -363,7 +365,7 @@ fn sent(bytes: Bytes, source: &SourceSettings) -> Result<Sent, Failure> {
     let request = preset::Request { headers: &headers, body: &bytes, limits, features_max: 1 };
     let Some(read) = source.preset.read(&request) else {
         let form = form(&bytes);
-        return Ok(Sent { text: bytes, form, details: Details::default() });
+        return Ok(Sent { text: bytes, form, details: Details::default(), announced: None });
     };
     let refused = |fault: Fault| {
         let failure = Failure::new("test", format!("{fault} at {:?}", fault.pointer));
@@ -376,7 +378,9 @@ fn sent(bytes: Bytes, source: &SourceSettings) -> Result<Sent, Failure> {
         return Err(Failure::new("test", "there is nothing to compare"));
     };
     let details = payload.read.map_err(refused)?;
-    Ok(Sent { text: payload.text, form: Form::Json, details })
+    let fetched = details.announces && source.fetch.is_some();
+    let announced = fetched.then(|| Announced::new(&source.policy, "").policy);
+    Ok(Sent { text: payload.text, form: Form::Json, details, announced })
 }
 
 /// How a test's file is written: text that opens a JSON object, else WKT.

@@ -289,6 +289,16 @@ fn check_warns_of_what_is_rarely_meant() {
     let fetched =
         ["fetched from http://gis.example:6080", "without encryption", "no token", "fetch_unsigned", "fetch_deletes"];
     folder.geonce(&["check"]).expect(0, &fetched);
+    // What is asked of features is not asked of announcements, here neither.
+    let change = |gens: &str| {
+        let url = format!("http://gis.example:6080/FeatureServer/extractChanges?serverGens={gens}");
+        format!(r#"{{"orgId":"o","serviceName":"s","layerId":0,"changesUrl":"{url}","events":["FeaturesCreated"]}}"#)
+    };
+    std::fs::write(folder.path().join("one.json"), change("[1,2]")).unwrap();
+    std::fs::write(folder.path().join("two.json"), change("[2,3]")).unwrap();
+    let pair = "[[test]]\nname = \"two\"\ndiffer = [\"one.json\", \"two.json\"]\n";
+    std::fs::write(folder.path().join("geonce.toml"), format!("{fetching}{pair}")).unwrap();
+    folder.geonce(&["check"]).expect(0, &["test: two"]);
     let late = text
         .replace("identity", "version = \"/properties/v\"\nlateness = \"1h\"\ndelete = { at = \"/gone\" }\nidentity")
         + "[[test]]\nname = \"two\"\ndiffer = [\"one.json\", \"two.json\"]\n";

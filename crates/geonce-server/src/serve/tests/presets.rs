@@ -102,6 +102,8 @@ impl Flow {
 
     /// The books, once nothing waits.
     async fn drained(&self) -> Ledger {
+        // Refusals are counted along with the next write.
+        self.store.sweep(1, SystemClock.now()).await.unwrap();
         let drained = async {
             loop {
                 let ledger = self.store.status().await.unwrap().ledgers.get("a").copied().unwrap_or_default();
