@@ -90,6 +90,7 @@ async fn load(
             field("share", FieldKind::Real),
             field("seen", FieldKind::DateTime),
         ],
+        expected: 0,
         load: Fingerprint::from_digest(Sha256::digest(name).into(), false),
         event: Ids::new().next(SystemClock.now()),
         begun: SystemClock.now(),

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use geonce::clock::Timestamp;
 use geonce::error::Kind;
 use geonce::intake::preset::{self, Details};
-use geonce::intake::{Fault, Identify, Preset};
+use geonce::intake::{Announced, Fault, Identify, Preset};
 use geonce::sink::Mode;
 use geonce_key::explain::{Side, explain};
 use geonce_key::policy::Identity;
-use geonce_key::{Delivery, Form, Input, Keyer, Version};
+use geonce_key::{Delivery, Form, Input, Keyer, Policy, Version};
 use hyper::HeaderMap;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -86,6 +86,7 @@ fn examine(settings: &Settings) -> Result<Vec<Finding>, Failure> {
     let summary = format!("configuration: {from}, {sources} source(s), {sinks} sink(s)");
     let mut findings = vec![Finding::good("config", summary)];
     findings.extend(layouts(settings));
+    findings.extend(fetching(settings));
     findings.extend(warnings(settings, show::now()));
     findings.extend(store(settings));
     let runtime = tool::runtime()?;
@@ -124,6 +125,32 @@ fn layouts(settings: &Settings) -> impl Iterator<Item = Finding> {
         let what = if matches!(source.preset, Preset::Map(_)) { "features are made by" } else { "preset" };
         Finding::good("preset", format!("source {name}: {what} {}", source.preset.name()))
     })
+}
+
+/// Which sources fetch what their senders announce, and what a person should know of that.
+fn fetching(settings: &Settings) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (name, source) in &settings.sources {
+        let Some(fetch) = &source.fetch else { continue };
+        let hosts = fetch.options.hosts.join(", ");
+        let mut words = vec![format!("source {name}: changes are fetched from {hosts}")];
+        words.extend(geonce::changes::check(name, &fetch.options).unwrap_or_default());
+        found.push(Finding::good("fetch", words.join("; ")));
+        if source.verify.is_none() {
+            let message = format!("source {name}: whoever reaches the gateway makes it ask {hosts}");
+            found.push(Finding::warning(
+                "fetch_unsigned",
+                message,
+                "verify = { scheme = \"arcgis\", secret = \"${NAME}\" }",
+            ));
+        }
+        let upsert = source.sinks.iter().any(|sink| settings.sinks[sink].options.mode != Mode::Append);
+        if upsert && source.policy.delete.is_none() {
+            let message = format!("source {name}: features that are deleted there keep their row here");
+            found.push(Finding::warning("fetch_deletes", message, "delete = { at = \"/arcgis/deleted\" }"));
+        }
+    }
+    found
 }
 
 /// What is allowed and yet rarely meant.
@@ -318,6 +345,8 @@ struct Sent {
     text: Bytes,
     form: Form,
     details: Details,
+    /// How it is keyed, where that is not as the source says.
+    announced: Option<Policy>,
 }
 
 impl Sent {
@@ -325,7 +354,7 @@ impl Sent {
         let own = self.details.delivery.as_ref().filter(|_| source.identify != Identify::Spatial);
         Side {
             input: Input { form: self.form, bytes: &self.text, crs: self.details.crs },
-            policy: &source.policy,
+            policy: self.announced.as_ref().unwrap_or(&source.policy),
             delivery: own.map(|own| Delivery { by: &own.by, id: &own.id, index: 0 }),
         }
     }
@@ -336,7 +365,7 @@ fn sent(bytes: Bytes, source: &SourceSettings) -> Result<Sent, Failure> {
     let request = preset::Request { headers: &headers, body: &bytes, limits, features_max: 1 };
     let Some(read) = source.preset.read(&request) else {
         let form = form(&bytes);
-        return Ok(Sent { text: bytes, form, details: Details::default() });
+        return Ok(Sent { text: bytes, form, details: Details::default(), announced: None });
     };
     let refused = |fault: Fault| {
         let failure = Failure::new("test", format!("{fault} at {:?}", fault.pointer));
@@ -349,7 +378,9 @@ fn sent(bytes: Bytes, source: &SourceSettings) -> Result<Sent, Failure> {
         return Err(Failure::new("test", "there is nothing to compare"));
     };
     let details = payload.read.map_err(refused)?;
-    Ok(Sent { text: payload.text, form: Form::Json, details })
+    let fetched = details.announces && source.fetch.is_some();
+    let announced = fetched.then(|| Announced::new(&source.policy, "").policy);
+    Ok(Sent { text: payload.text, form: Form::Json, details, announced })
 }
 
 /// How a test's file is written: text that opens a JSON object, else WKT.

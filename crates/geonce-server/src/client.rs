@@ -42,25 +42,25 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const SHOWN_CHARACTERS_MAX: usize = 200;
 
 /// The address that a running gateway leaves for others. Taken away when this is dropped, unless somebody else's is there.
-pub(crate) struct Announced {
+pub(crate) struct LeftAddress {
     file: PathBuf,
     text: String,
 }
 
-impl Announced {
+impl LeftAddress {
     /// Leaves the address in the data folder, whole or not at all.
-    pub(crate) fn leave(data: &Path, listening: SocketAddr) -> Result<Announced, Failure> {
+    pub(crate) fn leave(data: &Path, listening: SocketAddr) -> Result<LeftAddress, Failure> {
         let file = data.join(FILE);
         let text = format!("{SCHEME}{}\n", reached_at(listening));
         let io = |error: &std::io::Error| Failure::io(&file.display().to_string(), error);
         let mut made = tempfile::NamedTempFile::new_in(data).map_err(|error| io(&error))?;
         made.write_all(text.as_bytes()).map_err(|error| io(&error))?;
         made.persist(&file).map_err(|refused| io(&refused.error))?;
-        Ok(Announced { file, text })
+        Ok(LeftAddress { file, text })
     }
 }
 
-impl Drop for Announced {
+impl Drop for LeftAddress {
     fn drop(&mut self) {
         if read(&self.file).is_some_and(|text| text == self.text) {
             let _ = std::fs::remove_file(&self.file);
@@ -79,7 +79,7 @@ fn reached_at(listening: SocketAddr) -> SocketAddr {
 }
 
 /// Whether a gateway has left its address in the data folder, be it long ago.
-pub(crate) fn is_announced(data: &Path) -> bool {
+pub(crate) fn has_address(data: &Path) -> bool {
     data.join(FILE).exists()
 }
 
@@ -231,17 +231,17 @@ fn beginning(text: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Announced, FILE, is_announced, reached_at};
+    use super::{FILE, LeftAddress, has_address, reached_at};
 
     #[test]
     fn an_address_is_left_whole_and_taken_away_by_who_left_it() {
         let folder = tempfile::tempdir().unwrap();
-        let left = Announced::leave(folder.path(), "0.0.0.0:8787".parse().unwrap()).unwrap();
-        assert!(is_announced(folder.path()));
+        let left = LeftAddress::leave(folder.path(), "0.0.0.0:8787".parse().unwrap()).unwrap();
+        assert!(has_address(folder.path()));
         let file = folder.path().join(FILE);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "http://127.0.0.1:8787\n");
         // Another gateway that shares the folder has come since.
-        let later = Announced::leave(folder.path(), "[::]:1".parse().unwrap()).unwrap();
+        let later = LeftAddress::leave(folder.path(), "[::]:1".parse().unwrap()).unwrap();
         drop(left);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "http://[::1]:1\n");
         drop(later);

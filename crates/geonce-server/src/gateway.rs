@@ -3,18 +3,21 @@
 //! Workers have a thread of their own: decoding a large batch must not hold up an acknowledgement.
 
 use crate::api::{Access as ApiAccess, Api, Stream, token};
-use crate::client::Announced;
-use crate::config::{Likeness, OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings};
+use crate::client::LeftAddress;
+use crate::config::{
+    FetchSettings, Likeness, OnStoreDown, Settings, SinkSettings, SourceSettings, StoreSettings, VerifySettings,
+};
 use crate::failure::{Failure, Outcome};
 use crate::serve::metrics::Metrics;
 use crate::serve::{self, Check, Gateway, Health, Listeners, Parts, Route, logs};
 use geonce::cache::{self, Cached};
+use geonce::changes;
 use geonce::clock::{Clock, SystemClock};
 use geonce::delivery::near::Near;
 use geonce::delivery::{self, Delivery, Destination, Observer, WORKERS};
 use geonce::error::Kind;
 use geonce::event::{Cause, EventId};
-use geonce::intake::{Intake, Source};
+use geonce::intake::{Announced, Intake, Source};
 use geonce::sink;
 use geonce::store::spill::{self, Journal};
 use geonce::store::{self, Access, Store};
@@ -61,12 +64,17 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
     let api_address = listeners.api_address().map_err(|error| Failure::io("listening", &error))?;
     let store = open_store(settings, &runtime, &clock)?;
     // Not before the store is ours: another gateway may be running on it, and have left its own.
-    let announced = announce(&settings.data, api_address);
+    let address = leave_address(&settings.data, api_address);
     let cached = cached(settings, &store, &clock)?;
     let store: Arc<dyn Store> = cached.as_ref().map_or(store, |cached| Arc::clone(cached) as Arc<dyn Store>);
-    let metrics = Metrics::new(settings.sources.keys().map(String::as_str), settings.sinks.keys().map(String::as_str));
+    let fetching: Vec<String> = fetching(settings).map(|(name, _)| changes::sink_name(name)).collect();
+    let sinks = settings.sinks.keys().chain(&fetching).map(String::as_str);
+    let metrics = Metrics::new(settings.sources.keys().map(String::as_str), sinks);
     metrics.show_cache(cached.as_ref());
+    let routes: Vec<Route> =
+        settings.sources.iter().map(|(name, source)| route(name, source, settings)).collect::<Result<_, _>>()?;
     let destinations = destinations(settings, &runtime)?;
+    let fetchers = fetchers(settings, &routes, &store, &clock)?;
     let intake = Intake::new(Arc::clone(&store), Arc::clone(&clock));
     let pressure = intake.pressure();
     let api_runtime = api_runtime()?;
@@ -78,17 +86,13 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         store: Arc::clone(&store),
         intake,
         clock: Arc::clone(&clock),
-        routes: settings
-            .sources
-            .iter()
-            .map(|(name, source)| route(name, source, settings))
-            .collect::<Result<_, _>>()?,
+        routes,
         limits: settings.limits.receiver.clone(),
-        checks: destinations.iter().map(check).chain(cached.as_ref().map(cache_check)).collect(),
+        checks: destinations.iter().chain(&fetchers).map(check).chain(cached.as_ref().map(cache_check)).collect(),
         metrics: Arc::clone(&metrics),
         api,
     });
-    let delivery = Arc::new(Delivery {
+    let delivery = Delivery {
         store: Arc::clone(&store),
         clock: Arc::clone(&clock),
         policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
@@ -98,19 +102,23 @@ pub(crate) fn run(settings: &Settings) -> Outcome {
         holder: settings.instance.as_str().into(),
         observer: Arc::new(Observers { metrics, stream }),
         pressure,
-    });
+    };
+    let announcements = Arc::new(of_announcements(settings, &delivery));
+    let delivery = Arc::new(delivery);
     let (stop, stopped) = watch::channel(false);
-    let workers = start_workers(delivery, destinations.clone(), stopped)?;
+    let serving = destinations.iter().map(|destination| (Arc::clone(&delivery), Arc::clone(destination)));
+    let fetching = fetchers.iter().map(|fetcher| (Arc::clone(&announcements), Arc::clone(fetcher)));
+    let workers = start_workers(&delivery, serving.chain(fetching).collect(), stopped)?;
     tracing::info!(listen = %settings.listen, data = %settings.data.display(), "ready");
     let drained = runtime.block_on(serve::run(Arc::new(gateway), listeners, until_told()));
-    drop(announced);
+    drop(address);
     tracing::info!("stopping");
     stop.send_replace(true);
     // A job that is cut off here can be planned again: each of its steps is whole.
     api_runtime.shutdown_timeout(API_STOPS_WITHIN);
     wait_for(workers);
     runtime.block_on(async {
-        for destination in &destinations {
+        for destination in destinations.iter().chain(&fetchers) {
             if let Err(error) = destination.sink.close().await {
                 tracing::warn!(sink = &*destination.name, %error, "closing the sink");
             }
@@ -175,8 +183,8 @@ fn api_access(settings: &Settings) -> Result<ApiAccess, Failure> {
 }
 
 /// Leaves the API's address for tools. That it cannot be written is no reason not to start: they do without.
-fn announce(data: &Path, address: SocketAddr) -> Option<Announced> {
-    let left = Announced::leave(data, address);
+fn leave_address(data: &Path, address: SocketAddr) -> Option<LeftAddress> {
+    let left = LeftAddress::leave(data, address);
     left.inspect_err(|failure| tracing::warn!("commands will not find this gateway: {}", failure.message())).ok()
 }
 
@@ -231,6 +239,50 @@ fn destinations(settings: &Settings, runtime: &Runtime) -> Result<Vec<Arc<Destin
     Ok(destinations)
 }
 
+/// The sources whose announced changes are fetched.
+fn fetching(settings: &Settings) -> impl Iterator<Item = (&String, &FetchSettings)> {
+    settings.sources.iter().filter_map(|(name, source)| Some((name, source.fetch.as_ref()?)))
+}
+
+/// The sinks that announcements go to: they fetch the changes, which come in as events of the same source.
+pub(crate) fn fetchers(
+    settings: &Settings,
+    routes: &[Route],
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<Arc<Destination>>, Failure> {
+    let mut fetchers = Vec::new();
+    for (name, FetchSettings { options, retry, .. }) in fetching(settings) {
+        let Some(route) = routes.iter().find(|route| *route.source.name == **name) else { continue };
+        let intake = Intake::new(Arc::clone(store), Arc::clone(clock));
+        let sink = changes::open(Arc::clone(&route.source), intake, options)?;
+        let mut destination = Destination::new(&changes::sink_name(name), sink);
+        destination.retry = *retry;
+        destination.batch_events_max = changes::BATCH_EVENTS_MAX;
+        fetchers.push(Arc::new(destination));
+    }
+    Ok(fetchers)
+}
+
+/// How announcements are delivered: as all events are, but what a source says of its features does not concern them.
+pub(crate) fn of_announcements(settings: &Settings, delivery: &Delivery) -> Delivery {
+    let policy = |name: &String| {
+        let source = &settings.sources[name];
+        (Arc::from(name.as_str()), Announced::new(&source.policy, &changes::sink_name(name)).policy)
+    };
+    Delivery {
+        store: Arc::clone(&delivery.store),
+        clock: Arc::clone(&delivery.clock),
+        policies: fetching(settings).map(|(name, _)| policy(name)).collect(),
+        near: HashMap::new(),
+        lateness: HashMap::new(),
+        lease: delivery.lease,
+        holder: Arc::clone(&delivery.holder),
+        observer: Arc::clone(&delivery.observer),
+        pressure: Arc::clone(&delivery.pressure),
+    }
+}
+
 /// How late events may come, of the sources that say so.
 pub(crate) fn lateness(settings: &Settings) -> HashMap<Arc<str>, Duration> {
     let of = |(name, source): (&String, &SourceSettings)| Some((Arc::from(name.as_str()), source.lateness?));
@@ -249,6 +301,7 @@ pub(crate) fn route(name: &str, settings: &SourceSettings, all: &Settings) -> Re
     source.identify = settings.identify;
     source.preset = settings.preset.clone();
     source.invalid = settings.invalid;
+    source.announced = settings.fetch.as_ref().map(|_| Announced::new(&settings.policy, &changes::sink_name(name)));
     source.features_max = all.limits.features_max;
     source.verify = settings.verify.as_ref().map(VerifySettings::verifier).transpose()?;
     Ok(Route {
@@ -314,18 +367,19 @@ fn likenesses(settings: &Settings) -> HashMap<String, Likeness> {
 
 /// Runs all workers and the sweeper in one thread until they are stopped.
 fn start_workers(
-    delivery: Arc<Delivery>,
-    destinations: Vec<Arc<Destination>>,
+    delivery: &Delivery,
+    serving: Vec<(Arc<Delivery>, Arc<Destination>)>,
     stopped: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, Failure> {
     let io = |error: std::io::Error| Failure::io("starting threads", &error);
     let runtime = Builder::new_current_thread().enable_all().build().map_err(io)?;
+    let (store, clock) = (Arc::clone(&delivery.store), Arc::clone(&delivery.clock));
     let work = move || {
         geonce::background::yield_to_others();
         runtime.block_on(async move {
             let mut tasks = tokio::task::JoinSet::new();
-            tasks.spawn(sweep(Arc::clone(&delivery.store), Arc::clone(&delivery.clock), stopped.clone()));
-            for destination in destinations {
+            tasks.spawn(sweep(store, clock, stopped.clone()));
+            for (delivery, destination) in serving {
                 for _ in 0..WORKERS {
                     tasks.spawn(delivery::run(Arc::clone(&delivery), Arc::clone(&destination), stopped.clone()));
                 }

@@ -14,6 +14,9 @@ pub(crate) fn for_cause(cause: &Cause) -> String {
         (_, code) if code.starts_with("exit_") || code.starts_with("signal_") || code == "output_missing" => {
             "a command failed: mend it, then give geonce once the same words and --retry".to_owned()
         }
+        (class, code) if code.starts_with("fetch_") && !class.is_transient() => {
+            meaning(code).map_or_else(|| code.replace('_', " "), str::to_owned)
+        }
         (Class::Unavailable | Class::Resource, _) => {
             format!("once the sink is well again: geonce dead replay --code {}", crate::show::escaped(code))
         }

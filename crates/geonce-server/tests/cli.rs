@@ -283,6 +283,22 @@ fn check_warns_of_what_is_rarely_meant() {
     std::fs::write(folder.path().join("geonce.toml"), wide).unwrap();
     let ran = folder.geonce(&["check"]).expect(0, &[]);
     assert!(!ran.out.contains("window_short") && !ran.out.contains("no_version"), "{}", ran.out);
+    let fetching = "[source.a]\nallow_unsigned = true\npreset = \"arcgis\"\nidentity = [\"/id\"]\nversion = \"/arcgis/serverGen\"\n\
+        fetch = { hosts = [\"http://gis.example:6080\"] }\n[sink.s]\nurl = \"gpkg:s.gpkg\"\nmode = \"upsert\"\n";
+    std::fs::write(folder.path().join("geonce.toml"), fetching).unwrap();
+    let fetched =
+        ["fetched from http://gis.example:6080", "without encryption", "no token", "fetch_unsigned", "fetch_deletes"];
+    folder.geonce(&["check"]).expect(0, &fetched);
+    // What is asked of features is not asked of announcements, here neither.
+    let change = |gens: &str| {
+        let url = format!("http://gis.example:6080/FeatureServer/extractChanges?serverGens={gens}");
+        format!(r#"{{"orgId":"o","serviceName":"s","layerId":0,"changesUrl":"{url}","events":["FeaturesCreated"]}}"#)
+    };
+    std::fs::write(folder.path().join("one.json"), change("[1,2]")).unwrap();
+    std::fs::write(folder.path().join("two.json"), change("[2,3]")).unwrap();
+    let pair = "[[test]]\nname = \"two\"\ndiffer = [\"one.json\", \"two.json\"]\n";
+    std::fs::write(folder.path().join("geonce.toml"), format!("{fetching}{pair}")).unwrap();
+    folder.geonce(&["check"]).expect(0, &["test: two"]);
     let late = text
         .replace("identity", "version = \"/properties/v\"\nlateness = \"1h\"\ndelete = { at = \"/gone\" }\nidentity")
         + "[[test]]\nname = \"two\"\ndiffer = [\"one.json\", \"two.json\"]\n";
@@ -627,8 +643,16 @@ fn keys_are_the_same_with_and_without_a_gateway() {
 
 #[test]
 fn the_configurations_that_the_documentation_shows_can_be_loaded() {
-    let secrets =
-        ["DRONES_SECRET", "PARTNER_SECRET", "PARCELS_SECRET", "PORTAL_PASSWORD", "ARCGIS_SECRET", "NEW", "OLD"];
+    let secrets = [
+        "DRONES_SECRET",
+        "PARTNER_SECRET",
+        "PARCELS_SECRET",
+        "PORTAL_PASSWORD",
+        "ARCGIS_SECRET",
+        "ARCGIS_TOKEN",
+        "NEW",
+        "OLD",
+    ];
     let variables: Vec<(&str, &str)> = secrets.iter().map(|&name| (name, "d2hpc3BlciBpdCBzb2Z0bHk=")).collect();
     let mut loaded = 0;
     for page in ["README.md", "docs/configuration.md", "docs/signatures.md", "docs/presets.md"] {
@@ -647,5 +671,5 @@ fn the_configurations_that_the_documentation_shows_can_be_loaded() {
             loaded += 1;
         }
     }
-    assert_eq!(loaded, 7);
+    assert_eq!(loaded, 8);
 }

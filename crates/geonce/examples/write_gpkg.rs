@@ -56,6 +56,7 @@ async fn write(sink: &dyn Sink, batch: Vec<Outgoing>) -> Result<(), Box<dyn Erro
     for written in written {
         match written {
             Written::Done(outcome) => writeln!(out, "{outcome}")?,
+            Written::Became(result) => writeln!(out, "{}", result.as_str())?,
             Written::Dead(cause) => writeln!(out, "dead {} {}", cause.class, cause.code)?,
             Written::Retry { cause, .. } => writeln!(out, "retry {}", cause.code)?,
         }

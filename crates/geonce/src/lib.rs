@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod background;
 pub mod cache;
+pub mod changes;
 pub mod clock;
 pub mod delivery;
 pub mod error;

@@ -3,6 +3,7 @@
 //! Nothing is judged here beyond names and types; what a value means is said where it becomes a setting.
 
 pub(super) use super::api::Api;
+use super::fetch::Fetch;
 use super::human::{Size, Span};
 use super::near::NearValue;
 use super::version::Delete;
@@ -126,6 +127,8 @@ pub(super) struct Source {
     pub(super) preset: Option<PresetWord>,
     /// Where the parts of a Feature are, for senders that no preset knows.
     pub(super) map: Option<Map>,
+    /// Fetches the changes that a sender only announces.
+    pub(super) fetch: Option<Fetch>,
     /// Which payloads are taken at all.
     pub(super) accept: Option<Accept>,
     /// What becomes of geometries that are not valid: refused, kept as dead to be repaired, or repaired at once [default: reject].

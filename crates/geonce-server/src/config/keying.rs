@@ -24,7 +24,9 @@ pub(crate) fn keyings(file: &Path, source: Option<&str>) -> Result<BTreeMap<Stri
     let text = read_bounded(file, layers::FILE_BYTES_MAX)?;
     let needed = |path: &[&str]| match path {
         ["limits", ..] => true,
-        ["source", name, setting, ..] => *setting != "verify" && source.is_none_or(|source| source == *name),
+        ["source", name, setting, ..] => {
+            !matches!(*setting, "verify" | "fetch") && source.is_none_or(|source| source == *name)
+        }
         _ => false,
     };
     let Layers { file: read, places } = layers::read(&file.display().to_string(), &text, &environment, &needed)?;

@@ -50,7 +50,9 @@ fn likeness_in(
     // Keys need no signatures, sinks or stores: a variable that is missing there does not matter.
     let needed = |path: &[&str]| match path {
         ["limits", ..] | ["sink", _, "entity", ..] => true,
-        ["source", name, setting, ..] => *setting != "verify" && source.is_none_or(|source| source == *name),
+        ["source", name, setting, ..] => {
+            !matches!(*setting, "verify" | "fetch") && source.is_none_or(|source| source == *name)
+        }
         _ => false,
     };
     let Layers { mut file, places } = layers::read(&shown, &text, environment, &needed)?;

@@ -5,6 +5,7 @@
 
 mod api;
 mod cache;
+mod fetch;
 mod file;
 mod human;
 mod keying;
@@ -38,6 +39,7 @@ use std::time::Duration;
 
 pub(crate) use api::ApiSettings;
 pub(crate) use cache::CacheSettings;
+pub(crate) use fetch::FetchSettings;
 pub(crate) use human::{Distance, Span};
 pub(crate) use keying::{Keying, keyings};
 pub(crate) use layers::Environment;
@@ -287,7 +289,7 @@ impl Reading<'_> {
         let mut sources = BTreeMap::new();
         for (name, source) in file.source {
             self.name("source", &name)?;
-            let settings = self.source(&name, source, &limits.payload, only_sink)?;
+            let settings = self.source(&name, source, &limits.payload, only_sink, store.options.window)?;
             if settings.verify.is_none() {
                 notices.push(format!("source {name} is unsigned: whoever reaches the gateway may send to it"));
             }
@@ -378,16 +380,25 @@ impl Reading<'_> {
     /// An event of one source may be a duplicate of the other's, so that only one of them is delivered: it must not
     /// matter which.
     fn scopes_share_sinks(&self, settings: &Settings) -> Result<(), Failure> {
-        let mut by_scope: BTreeMap<&str, (&str, Vec<&String>)> = BTreeMap::new();
+        let mut by_scope: BTreeMap<&str, (&str, Vec<&String>, bool)> = BTreeMap::new();
         for (name, source) in &settings.sources {
             let mut sinks: Vec<&String> = source.sinks.iter().collect();
             sinks.sort();
-            let (first, expected) = by_scope.entry(&source.policy.scope).or_insert_with(|| (name, sinks.clone()));
+            let fetches = source.fetch.is_some();
+            let entry = by_scope.entry(&source.policy.scope);
+            let (first, expected, fetch) = entry.or_insert_with(|| (name, sinks.clone(), fetches));
             if *expected != sinks {
                 let message = format!("the scope {:?} is {first}'s too, but the sinks differ", source.policy.scope);
                 return Err(self
                     .refuse(&format!("source.{name}.scope"), &message)
                     .hint("sources that share a scope share their sinks: one event is delivered once"));
+            }
+            if *fetch != fetches {
+                let message =
+                    format!("the scope {:?} is {first}'s too, but only one of them fetches", source.policy.scope);
+                return Err(self
+                    .refuse(&format!("source.{name}.scope"), &message)
+                    .hint("an announcement that both get is fetched, or is not"));
             }
         }
         Ok(())

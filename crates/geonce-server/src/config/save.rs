@@ -4,9 +4,11 @@ use super::human::{Size, Span};
 use super::source::{ARRIVAL, OnStoreDown};
 use super::store::ACCEPT_LOSS;
 use super::verify::{self, LiveSecretSettings, Shown, VerifySettings};
-use super::{ApiSettings, CacheSettings, HIDDEN, LimitsSettings, Settings, SinkSettings, SourceSettings, TestSettings};
+use super::{ApiSettings, CacheSettings, FetchSettings, HIDDEN, LimitsSettings, Settings};
+use super::{SinkSettings, SourceSettings, TestSettings};
 use geonce::intake::preset::MapPlace;
 use geonce::intake::{Identify, Invalid, Preset};
+use geonce::retry::Retry;
 use geonce::signature::{HmacScheme, Scheme};
 use geonce::sink::{Columns, Mode};
 use geonce_key::policy::{AssumedCrs, Deletion, Dimensions, Field, Identity, Lines, Parts, Unicode};
@@ -168,6 +170,7 @@ fn source_settings(source: &SourceSettings) -> Vec<(&'static str, Value)> {
         all.push(("key_secret", secret(&source.key_secret_shown)));
     }
     all.push(layout(&source.preset));
+    all.extend(source.fetch.as_ref().map(|settings| ("fetch", fetch(settings))));
     all.extend(policy.feature.as_ref().map(|pointer| ("feature", text(pointer.as_str()))));
     all.extend(accept(source).map(|accept| ("accept", accept)));
     all.extend([
@@ -217,6 +220,29 @@ fn layout(preset: &Preset) -> (&'static str, Value) {
     parts.extend(map.id.iter().map(|id| pointer("id", id)));
     parts.extend(map.properties.iter().map(|properties| pointer("properties", properties)));
     ("map", table(parts))
+}
+
+fn fetch(settings: &FetchSettings) -> Value {
+    let options = &settings.options;
+    let texts = |texts: &[String]| list(texts.iter().map(|one| text(one)));
+    let token = options.token.as_ref().map(|_| ("token", secret(&settings.token_shown)));
+    let all = [
+        ("hosts", texts(&options.hosts)),
+        ("allow", texts(&options.allow)),
+        ("body_max", size(options.bytes_max)),
+        ("timeout", span(options.timeout)),
+        ("retry", retry(&settings.retry)),
+    ];
+    table(all.into_iter().chain(token))
+}
+
+fn retry(retry: &Retry) -> Value {
+    table([
+        ("base", span(retry.base)),
+        ("cap", span(retry.cap)),
+        ("attempts", Value::Integer(retry.attempts.into())),
+        ("give_up_after", span(retry.give_up_after)),
+    ])
 }
 
 fn accept(source: &SourceSettings) -> Option<Value> {
@@ -306,13 +332,7 @@ fn sink_settings(name: &str, sink: &SinkSettings) -> Vec<(&'static str, Value)> 
     if !options.allow.is_empty() {
         all.push(("allow", list(options.allow.iter().map(|network| text(network)))));
     }
-    let retry = [
-        ("base", span(sink.retry.base)),
-        ("cap", span(sink.retry.cap)),
-        ("attempts", Value::Integer(sink.retry.attempts.into())),
-        ("give_up_after", span(sink.retry.give_up_after)),
-    ];
-    all.push(("retry", table(retry)));
+    all.push(("retry", retry(&sink.retry)));
     all
 }
 

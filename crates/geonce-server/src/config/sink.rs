@@ -121,7 +121,7 @@ impl Reading<'_> {
         }
     }
 
-    fn retry(&self, retry: Option<file::Retry>, path: &str, window: Duration) -> Result<Retry, Failure> {
+    pub(super) fn retry(&self, retry: Option<file::Retry>, path: &str, window: Duration) -> Result<Retry, Failure> {
         let retry = retry.unwrap_or(file::Retry { base: None, cap: None, attempts: None, give_up_after: None });
         let at = |setting: &str| format!("{path}.{setting}");
         let base = self.longer_than_zero(retry.base, Duration::from_secs(2), &at("base"))?;

@@ -6,7 +6,7 @@ use super::file::{
 use super::file::{StoreDownWord, UnicodeWord};
 use super::human::Size;
 use super::verify::{Shown, VerifySettings};
-use super::{HIDDEN, Reading, fields, preset};
+use super::{FetchSettings, HIDDEN, Reading, fields, preset};
 use crate::arguments::parse_crs;
 use crate::failure::Failure;
 use geonce::delivery::near::Near;
@@ -47,6 +47,8 @@ pub(crate) struct SourceSettings {
     pub(crate) invalid: Invalid,
     /// Whether events of one entity are delivered one after the other.
     pub(crate) ordered: bool,
+    /// How the changes are fetched that its sender only announces, if they are.
+    pub(crate) fetch: Option<FetchSettings>,
     /// Which events are near-duplicates, and what becomes of them.
     pub(crate) near: Option<Near>,
     /// The sinks of its events, each once.
@@ -76,6 +78,7 @@ impl Reading<'_> {
         mut source: file::Source,
         limits: &Limits,
         only_sink: Option<&str>,
+        window: Duration,
     ) -> Result<SourceSettings, Failure> {
         let at = |setting: &str| format!("source.{name}.{setting}");
         let verify = source.verify.take().map(|verify| self.verify(verify, &at("verify"))).transpose()?;
@@ -94,6 +97,7 @@ impl Reading<'_> {
             Some(InvalidWord::Repair) => Invalid::Repair,
         };
         let ordered = source.order == Some(OrderWord::Entity);
+        let fetch = source.fetch.take().map(|fetch| self.fetch(name, fetch, &layout, limits, window)).transpose()?;
         let near = source.near.take().map(|near| self.near(name, near)).transpose()?;
         let fresh_status = source.fresh_status.unwrap_or(if layout.wants_plain_success() { 200 } else { 202 });
         if !matches!(fresh_status, 200 | 202) {
@@ -125,6 +129,7 @@ impl Reading<'_> {
             identify,
             invalid,
             ordered,
+            fetch,
             near,
             sinks,
             fresh_status,

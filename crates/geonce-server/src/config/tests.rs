@@ -356,6 +356,42 @@ fn what_says_that_an_entity_is_gone_is_read_and_saved() {
 }
 
 #[test]
+fn fetching_needs_hosts_and_a_sender_that_announces_and_is_saved_without_its_token() {
+    let with = |fetch: &str| source(&format!("preset = \"arcgis\"\nfetch = {{ {fetch} }}"));
+    let text = with(
+        "hosts = [\"services.arcgis.com\", \"http://gis.example:6080\"], token = \"${T}\", allow = [\"10.0.0.0/8\"], body_max = \"1MB\", timeout = \"5s\", retry = { attempts = 3 }",
+    );
+    let settings = load(&text, &[("T", "t0k3n-t0k3n")]).unwrap();
+    let fetch = settings.sources["a"].fetch.as_ref().unwrap();
+    assert_eq!((fetch.options.hosts.len(), fetch.options.bytes_max, fetch.retry.attempts), (2, 1_000_000, 3));
+    assert_eq!(fetch.retry.give_up_after, settings.store.options.window);
+    let saved = settings.to_toml();
+    assert!(saved.contains("token = \"${T}\"") && !saved.contains("t0k3n"), "{saved}");
+    let again = load(&saved, &[("T", "t0k3n-t0k3n")]).unwrap().to_toml();
+    assert_eq!(without_comments(&again), without_comments(&saved));
+    assert!(!load(&with("hosts = [\"a\"], token = \"t0k3n-t0k3n\""), &[]).unwrap().to_toml().contains("t0k3n"));
+    assert!(load(&source("preset = \"arcgis\""), &[]).unwrap().sources["a"].fetch.is_none());
+    for (wrong, expected) in [
+        ("", ["source.a.fetch.hosts", "services.arcgis.com"]),
+        ("hosts = []", ["source.a.fetch.hosts", "services.arcgis.com"]),
+        ("hosts = [\"https://a/b\"]", ["source.a.fetch", "is no host"]),
+        ("hosts = [\"a\"], allow = [\"10.0.0.1/8\"]", ["source.a.fetch", "has bits set"]),
+        ("hosts = [\"a\"], body_max = \"1GB\"", ["source.a.fetch.body_max", "limits.bytes_max"]),
+        ("hosts = [\"a\"], timeout = \"0s\"", ["source.a.fetch.timeout", "longer than nothing"]),
+        ("hosts = [\"a\"], token = \"(hidden)\"", ["source.a.fetch.token", "hidden"]),
+        ("hosts = [\"a\"], token = { file = \"nowhere\" }", ["source.a.fetch", "nowhere"]),
+        ("hosts = [\"a\"], host = \"a\"", ["host", "hosts"]),
+    ] {
+        let failure = refused(&with(wrong), &[]);
+        assert!(expected.iter().all(|part| failure.contains(part)), "{wrong}: {failure}");
+    }
+    let failure = refused(&source("fetch = { hosts = [\"a\"] }"), &[]);
+    assert!(failure.contains("geojson announce no changes"), "{failure}");
+    let shared = "[source.a]\nallow_unsigned = true\nscope = \"s\"\n[source.b]\nallow_unsigned = true\nscope = \"s\"\npreset = \"arcgis\"\nfetch = { hosts = [\"x\"] }";
+    assert!(refused(shared, &[]).contains("only one of them fetches"));
+}
+
+#[test]
 fn a_map_is_read_checked_and_saved() {
     let settings = load(&source("map = { items = \"/e\", lon = \"/x\", lat = \"/y\", id = \"/id\" }"), &[]).unwrap();
     let saved = settings.to_toml();

@@ -72,7 +72,7 @@ pub(super) trait Way {
 pub(super) fn open(asked: &Asked<'_>) -> Result<Box<dyn Way>, Failure> {
     let overrides = asked.place.overrides();
     let place = config::place(&overrides)?;
-    let is_held = || client::is_announced(&place.data) && store::is_held(&place.store.url, &place.data);
+    let is_held = || client::has_address(&place.data) && store::is_held(&place.store.url, &place.data);
     if place.store.is_embedded() && tool::missing_file(&place.store.url, &place.data).is_none() && is_held() {
         match There::open(asked.place) {
             Ok(there) => return Ok(Box::new(there)),

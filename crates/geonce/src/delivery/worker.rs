@@ -398,6 +398,7 @@ impl Worker<'_> {
         let retry = &self.destination.retry;
         let (cause, after, counts) = match written {
             Written::Done(outcome) => return self.done(outcome, leased, near),
+            Written::Became(result) => return End::Done(Outcome::Applied, Some(result)),
             Written::Dead(cause) => return self.dead(leased, cause).await,
             Written::Retry { cause, after, counts } => (cause, after, counts),
         };
@@ -424,6 +425,7 @@ impl Worker<'_> {
     fn settle_at_once(&self, written: &Written, leased: &Leased, near: Option<&Finding>) -> Option<End> {
         match written {
             Written::Done(outcome) => Some(self.done(*outcome, leased, near)),
+            Written::Became(result) => Some(End::Done(Outcome::Applied, Some(result.clone()))),
             Written::Retry { .. } | Written::Dead(_) => None,
         }
     }

@@ -3,6 +3,7 @@
 //! A request is recorded whole or not at all: features that are refused beside good ones are kept as dead, and a
 //! request whose features are all refused leaves nothing but a count.
 
+mod announced;
 mod delivery_id;
 mod drift;
 mod gaps;
@@ -10,6 +11,7 @@ mod mend;
 pub mod preset;
 mod read;
 
+pub use announced::Announced;
 pub use delivery_id::DeliveryId;
 pub use gaps::GAP;
 pub use preset::Preset;
@@ -79,6 +81,8 @@ pub struct Source {
     pub features_max: usize,
     /// How requests are laid out.
     pub preset: Preset,
+    /// What becomes of announcements, where the changes that they announce are fetched.
+    pub announced: Option<Announced>,
     /// Which changes its sender has announced.
     gaps: Gaps,
     /// In which fields its duplicates differ.
@@ -111,6 +115,7 @@ impl Source {
             ordered: false,
             features_max: FEATURES_MAX,
             preset: Preset::Geojson,
+            announced: None,
             gaps: Gaps::default(),
             drift: Drift::default(),
             keyers: Keyers(Mutex::new(vec![Tools { keyer: first, reader: None }])),
@@ -364,19 +369,21 @@ impl Intake {
         if read.features.is_empty() {
             return Ok(Receipt { several, features: Vec::new(), keying: Duration::ZERO, storing: Duration::ZERO });
         }
-        if read.features.iter().all(|feature| feature.keyed.is_err()) {
+        if !read.fetched && read.features.iter().all(|feature| feature.keyed.is_err()) {
             return Ok(self.refuse_all(source, read));
         }
         let mut events = Vec::with_capacity(read.features.len());
         let mut rest = Vec::with_capacity(read.features.len());
         for feature in read.features {
             let id = self.ids.next(now);
+            let announced = source.announced.as_ref().filter(|_| feature.announces);
+            let routes = Arc::clone(announced.map_or(&source.routes, |announced| &announced.routes));
             let (key, after) = match feature.keyed {
                 Ok(keyed) => {
                     let refused = keyed.invalid.clone().map(|fault| (fault, feature.line));
                     let admission = match keyed.invalid {
-                        Some(fault) => Admission::Dead(fault.into_cause(), Arc::clone(&source.routes)),
-                        None => Admission::Deliver(Arc::clone(&source.routes)),
+                        Some(fault) => Admission::Dead(fault.into_cause(), routes),
+                        None => Admission::Deliver(routes),
                     };
                     let key = (keyed.key, keyed.aliases, keyed.spatial, keyed.content, admission, keyed.order);
                     let invalid = refused.is_some();
@@ -384,7 +391,7 @@ impl Intake {
                 }
                 Err(fault) => {
                     let key = read::refused_key(&source.policy.scope, &feature.payload);
-                    let admission = Admission::Dead(fault.clone().into_cause(), Arc::clone(&source.routes));
+                    let admission = Admission::Dead(fault.clone().into_cause(), routes);
                     let after =
                         After { id, key, warnings: Vec::new(), refused: Some((fault, feature.line)), invalid: false };
                     ((key, Vec::new(), Vec::new(), *key.digest(), admission, None), after)

@@ -1,6 +1,9 @@
 //! Divides a body into features and makes the key of each.
 
-use super::{Arrival, DeliveryId, Fault, Identify, Invalid, Source, Tools, VERSION_AHEAD_MAX, delivery_id, preset};
+use super::preset::changes::Announcement;
+use super::{
+    Announced, Arrival, DeliveryId, Fault, Identify, Invalid, Source, Tools, VERSION_AHEAD_MAX, delivery_id, preset,
+};
 use crate::clock::Timestamp;
 use crate::event::Class;
 use crate::store::Order;
@@ -12,6 +15,8 @@ use sha2::{Digest, Sha256};
 /// A request's features.
 pub(super) struct Read {
     pub(super) several: bool,
+    /// Whether we fetched them, so that nobody would be told what is refused.
+    pub(super) fetched: bool,
     pub(super) features: Vec<Found>,
 }
 
@@ -21,6 +26,8 @@ pub(super) struct Found {
     pub(super) form: Form,
     pub(super) crs: Option<u32>,
     pub(super) payload: Bytes,
+    /// Whether it only says where changes can be read, and these are fetched.
+    pub(super) announces: bool,
     pub(super) keyed: Result<Known, Fault>,
 }
 
@@ -39,10 +46,30 @@ pub(super) struct Known {
 
 /// Divides and keys. A fault means that the request as a whole cannot be read.
 pub(super) fn read(source: &Source, arrival: &Arrival, now: Timestamp) -> Result<Read, Fault> {
+    read_all(source, arrival, None, now)
+}
+
+/// Divides and keys what was fetched for an announcement.
+pub(super) fn read_changes(
+    source: &Source,
+    arrival: &Arrival,
+    announcement: &Announcement,
+    now: Timestamp,
+) -> Result<Read, Fault> {
+    read_all(source, arrival, Some(announcement), now)
+}
+
+fn read_all(
+    source: &Source,
+    arrival: &Arrival,
+    fetched_for: Option<&Announcement>,
+    now: Timestamp,
+) -> Result<Read, Fault> {
     source.with_keyer(|Tools { keyer, reader }| {
         let mut reading = Reading {
             source,
             arrival,
+            fetched_for,
             now,
             keyer,
             reader: reader.as_mut(),
@@ -52,7 +79,7 @@ pub(super) fn read(source: &Source, arrival: &Arrival, now: Timestamp) -> Result
             crs: None,
         };
         let several = reading.run()?;
-        Ok(Read { several, features: reading.features })
+        Ok(Read { several, fetched: fetched_for.is_some(), features: reading.features })
     })?
 }
 
@@ -69,6 +96,8 @@ pub(super) fn refused_key(scope: &str, payload: &[u8]) -> Fingerprint {
 struct Reading<'a> {
     source: &'a Source,
     arrival: &'a Arrival,
+    /// The announcement that an answer was fetched for.
+    fetched_for: Option<&'a Announcement>,
     now: Timestamp,
     keyer: &'a mut Keyer,
     /// Where events of an entity have an order.
@@ -122,7 +151,11 @@ impl Reading<'_> {
         let Source { preset, policy, features_max, .. } = self.source;
         let Arrival { headers, body, .. } = self.arrival;
         let request = preset::Request { headers, body, limits: &policy.limits, features_max: *features_max };
-        let payloads = match preset.read(&request)? {
+        let read = match self.fetched_for {
+            Some(announcement) => preset::changes::read(&request, announcement),
+            None => preset.read(&request)?,
+        };
+        let payloads = match read {
             Ok(payloads) => payloads,
             Err(fault) => return Some(Err(fault)),
         };
@@ -143,10 +176,12 @@ impl Reading<'_> {
         let details = match read {
             Ok(details) => details,
             Err(fault) => {
-                self.features.push(Found { line, form: Form::Json, crs: None, payload: text, keyed: Err(fault) });
+                let (form, announces) = (Form::Json, false);
+                self.features.push(Found { line, form, crs: None, payload: text, announces, keyed: Err(fault) });
                 return Ok(false);
             }
         };
+        let announced = self.source.announced.as_ref().filter(|_| details.announces);
         // An id in the body is what the signature vouches for, and this event's own.
         let own = details.delivery.filter(|_| self.source.identify != Identify::Spatial);
         let before = self.features.len();
@@ -156,7 +191,13 @@ impl Reading<'_> {
             (self.delivery, self.first) = (self.arrival.delivery.clone(), 0);
         }
         self.crs = details.crs;
-        let collection = self.document(line, Form::Json, text, false)?;
+        let collection = match announced {
+            Some(announced) => {
+                self.announcement(announced, line, text);
+                false
+            }
+            None => self.document(line, Form::Json, text, false)?,
+        };
         let gap = details.changes.and_then(|changes| self.source.gaps.note(&changes));
         for found in &mut self.features[before..] {
             match &mut found.keyed {
@@ -165,6 +206,15 @@ impl Reading<'_> {
             }
         }
         Ok(collection)
+    }
+
+    /// What only says where changes can be read.
+    fn announcement(&mut self, announced: &Announced, line: u64, payload: Bytes) {
+        let index = (self.features.len() - self.first) as u64;
+        let delivery = self.delivery.as_ref().map(|DeliveryId { by, id }| Delivery { by, id, index });
+        let (form, crs) = (Form::Json, None);
+        let keyed = announced.key(Input { form, bytes: &payload, crs }, delivery, self.source.identify);
+        self.features.push(Found { line, form, crs, payload, announces: true, keyed });
     }
 
     /// A feature, or a collection of them.
@@ -202,7 +252,7 @@ impl Reading<'_> {
             return Err(Fault { hint: Some("send them in several requests".to_owned()), ..fault });
         }
         let keyed = self.key(Input { form, bytes: &payload, crs }, index);
-        self.features.push(Found { line, form, crs, payload, keyed });
+        self.features.push(Found { line, form, crs, payload, announces: false, keyed });
         Ok(())
     }
 

@@ -321,6 +321,7 @@ async fn versions_that_cannot_be_ordered_are_conflicts<P: Place>(place: &P) {
         .map(|written| match written {
             Written::Dead(cause) => cause.code.as_str(),
             Written::Done(outcome) => outcome.as_str(),
+            Written::Became(_) => "applied",
             Written::Retry { .. } => "retry",
         })
         .collect();

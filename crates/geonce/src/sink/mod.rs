@@ -16,7 +16,7 @@ pub use merge::Merge;
 use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cause, EventId, Outcome};
-use crate::store::{Answer, End, Joint, Lease};
+use crate::store::{Answer, End, Joint, Lease, ResultText};
 use bytes::Bytes;
 use geonce_key::policy::Secret;
 use geonce_key::{Feature, Fingerprint, Form, Pointer, Version};
@@ -184,6 +184,8 @@ impl Outgoing {
 pub enum Written {
     /// It is there, durably: now or from an earlier write.
     Done(Outcome),
+    /// It was applied, and this is what it became, where that is no row.
+    Became(ResultText),
     /// Not now.
     Retry {
         /// What went wrong.

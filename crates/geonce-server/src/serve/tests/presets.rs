@@ -9,10 +9,11 @@ use geonce::clock::{Clock, SystemClock};
 use geonce::delivery::{self, Delivery, Destination, Unobserved};
 use geonce::intake::Intake;
 use geonce::sink;
-use geonce::store::{self, Access, Ledger, Store};
+use geonce::store::{self, Access, Ledger, ListRequest, Store};
 use geonce_key::{Encoding, Input, Keyer, Limits, wkb, wkt};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
@@ -46,7 +47,7 @@ impl Flow {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = store::open("sqlite:geonce.db", &settings.store.options, Access::Gateway, &data).unwrap();
         let intake = Intake::new(Arc::clone(&store), Arc::clone(&clock));
-        let delivery = Arc::new(Delivery {
+        let delivery = Delivery {
             store: Arc::clone(&store),
             clock: Arc::clone(&clock),
             policies: settings.sources.iter().map(|(name, s)| (Arc::from(name.as_str()), s.policy.clone())).collect(),
@@ -56,7 +57,11 @@ impl Flow {
             holder: "test".into(),
             observer: Arc::new(Unobserved),
             pressure: intake.pressure(),
-        });
+        };
+        let routes: Vec<_> =
+            settings.sources.iter().map(|(name, s)| gateway::route(name, s, &settings).unwrap()).collect();
+        let fetchers = gateway::fetchers(&settings, &routes, &store, &clock).unwrap();
+        let announcements = Arc::new(gateway::of_announcements(&settings, &delivery));
         let features = &settings.sinks["features"];
         let sink = sink::open("features", &features.url, &features.options, &data).unwrap();
         let destination = Arc::new(Destination::new("features", sink));
@@ -64,7 +69,7 @@ impl Flow {
             store: Arc::clone(&store),
             intake,
             clock,
-            routes: settings.sources.iter().map(|(name, s)| gateway::route(name, s, &settings).unwrap()).collect(),
+            routes,
             limits: settings.limits.receiver.clone(),
             checks: Vec::new(),
             metrics: Metrics::new(["a"], ["features"]),
@@ -81,7 +86,10 @@ impl Flow {
             };
             run(Arc::new(gateway), listener, stopped).await;
         });
-        tasks.spawn(delivery::run(delivery, Arc::clone(&destination), stopped_workers));
+        for fetcher in fetchers {
+            tasks.spawn(delivery::run(Arc::clone(&announcements), fetcher, stopped_workers.clone()));
+        }
+        tasks.spawn(delivery::run(Arc::new(delivery), Arc::clone(&destination), stopped_workers));
         Flow { folder, settings, address, store, destination, stop: (stop_serving, stop_workers), tasks }
     }
 
@@ -92,8 +100,10 @@ impl Flow {
         client.reply().await
     }
 
-    /// Ends it once nothing waits; the books, and the rows in the order of their keys.
-    async fn end(mut self) -> (Ledger, Vec<Row>) {
+    /// The books, once nothing waits.
+    async fn drained(&self) -> Ledger {
+        // Refusals are counted along with the next write.
+        self.store.sweep(1, SystemClock.now()).await.unwrap();
         let drained = async {
             loop {
                 let ledger = self.store.status().await.unwrap().ledgers.get("a").copied().unwrap_or_default();
@@ -103,7 +113,12 @@ impl Flow {
                 tokio::task::yield_now().await;
             }
         };
-        let ledger = tokio::time::timeout(PATIENCE, drained).await.expect("everything is delivered");
+        tokio::time::timeout(PATIENCE, drained).await.expect("everything is delivered")
+    }
+
+    /// Ends it once nothing waits; the books, and the rows in the order of their keys.
+    async fn end(mut self) -> (Ledger, Vec<Row>) {
+        let ledger = self.drained().await;
         let _ = self.stop.0.send(());
         self.stop.1.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
@@ -168,6 +183,85 @@ async fn arcgis_changes_and_features_flow_to_their_rows() {
     let (ledger, rows) = flow.end().await;
     assert_eq!((ledger.received, ledger.applied, ledger.duplicate), (4, 3, 1), "{ledger:?}");
     assert_eq!(rows, expected);
+}
+
+/// A feature service on loopback: the n-th request, from 0, is answered as `answer` says, by status and body.
+async fn feature_service(answer: impl Fn(usize, &str) -> (u16, String) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (mut head, mut piece) = (Vec::new(), [0; 4096]);
+            // The form behind the head of a request ends with what we add to it.
+            while !head.ends_with(b"\r\n\r\n") && !head.ends_with(b"outSR=4326") {
+                let read = stream.read(&mut piece).await.unwrap();
+                head.extend_from_slice(&piece[..read]);
+            }
+            let (status, body) = answer(number, std::str::from_utf8(&head).unwrap());
+            let text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(text.as_bytes()).await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn announced_changes_are_fetched_and_flow_to_the_rows_of_their_features() {
+    let hydrant = |id: &str, x: f64| {
+        format!(
+            r#"{{"attributes":{{"GlobalID":"{{{id}}}"}},"geometry":{{"x":{x},"y":52.5,"spatialReference":{{"wkid":4326}}}}}}"#
+        )
+    };
+    let edits = |features: &str| format!(r#"{{"edits":[{{"id":0,"features":{{{features}}}}}]}}"#);
+    let first = edits(&format!(
+        r#""adds":[{},{},{{"attributes":{{}},"geometry":{{"x":"?"}}}}]"#,
+        hydrant("a", 1.5),
+        hydrant("b", 2.5)
+    ));
+    let second = edits(&format!(r#""updates":[{}],"deleteIds":["{{b}}"]"#, hydrant("a", 3.5)));
+    let address = feature_service(move |number, head| match number {
+        0 => (500, String::new()),
+        1 => {
+            assert!(head.starts_with("POST /FeatureServer/extractChanges ") && head.contains("Bearer t0k3n"), "{head}");
+            (200, r#"{"statusUrl":"/jobs/1"}"#.to_owned())
+        }
+        2 => (200, r#"{"status":"Completed","resultUrl":"/result.json"}"#.to_owned()),
+        3 => (200, first.clone()),
+        _ => (200, second.clone()),
+    })
+    .await;
+    let source = format!(
+        "preset = \"arcgis\"\nidentity = [\"/id\"]\nversion = \"/arcgis/serverGen\"\ndelete = {{ at = \"/arcgis/deleted\" }}\n\
+        fetch = {{ hosts = [\"http://{address}\"], allow = [\"127.0.0.1\"], token = \"t0k3n\", retry = {{ base = \"1ms\", cap = \"1ms\" }} }}\n\
+        [sink.features]\nurl = \"gpkg:features.gpkg\"\nmode = \"upsert\""
+    );
+    let flow = Flow::start(&source).await;
+    let announce = async |gens: &str| {
+        let body = format!(
+            r#"{{"layerId":0,"orgId":"o","serviceName":"s","lastUpdatedTime":1,"changesUrl":"http://{address}/FeatureServer/extractChanges?serverGens={gens}","events":["FeaturesEdited"]}}"#
+        );
+        flow.post("content-type: application/json\r\n", &body).await.status
+    };
+    assert_eq!(announce("[100,110]").await, 202);
+    let books = flow.drained().await;
+    assert_eq!((books.received, books.applied, books.dead), (4, 3, 1), "{books:?}");
+    assert_eq!(announce("[110,120]").await, 202);
+    assert_eq!(announce("[100,110]").await, 200, "known, and not fetched again");
+    flow.drained().await;
+    let results = flow.store.list(ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+    let results: Vec<_> =
+        results.iter().filter_map(|record| record.result.as_deref()).filter(|r| r.contains("fetched")).collect();
+    assert_eq!(
+        results,
+        [
+            r#"{"fetched":{"accepted":2,"duplicate":0,"conflict":0,"refused":0}}"#,
+            r#"{"fetched":{"accepted":2,"duplicate":0,"conflict":0,"refused":1}}"#
+        ]
+    );
+    let (ledger, rows) = flow.end().await;
+    assert_eq!((ledger.received, ledger.applied, ledger.dead, ledger.duplicate), (8, 6, 1, 1), "{ledger:?}");
+    assert_eq!(rows, [row(&Flow::delivered("arcgis-feature", r#"["o","s",0,"A",120]"#), Some("POINT (3.5 52.5)"))]);
 }
 
 #[tokio::test]

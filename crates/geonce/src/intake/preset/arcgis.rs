@@ -3,7 +3,8 @@
 //! webhook payloads" of `ArcGIS` Online, "Payloads" of `ArcGIS` Enterprise.
 //!
 //! A feature service says only that there are changes, and where they can be read (`changesUrl`): the event has no
-//! geometry, and its id is made of organization, service, layer, kinds of change and `serverGens`. Nothing is fetched.
+//! geometry, and its id is made of organization, service, layer, kinds of change and `serverGens`. Nothing is fetched
+//! here; what is read there, `changes` understands.
 
 use super::feature::{Feature, Properties};
 use super::json::{Object, Value};
@@ -85,6 +86,7 @@ fn change(object: &Object<'_>, at: &str) -> Result<Payload, Fault> {
         properties.put("changesUrl", &super::json::quote(url));
         properties.put("minServerGen", &after.to_string());
         properties.put("serverGen", &to.to_string());
+        details.announces = true;
         details.changes = Some(Changes { of: format!("[{org},{},{layer}]", service.text()), after, to });
         format!("[{after},{to}]")
     } else {
@@ -111,7 +113,7 @@ fn operation(value: Value<'_>, portal: Option<Value<'_>>, at: &str) -> Result<Pa
 }
 
 /// An id of any length: a long one by its digest.
-fn identified(by: &str, id: String) -> DeliveryId {
+pub(super) fn identified(by: &str, id: String) -> DeliveryId {
     let id = if id.len() <= DELIVERY_ID_BYTES_MAX { id } else { digest(&id) };
     DeliveryId { by: by.to_owned(), id }
 }

@@ -30,6 +30,11 @@ impl Common {
         let flag = |name| set.get(name).and_then(Value::as_bool);
         Ok(Common { crs: spatial_reference(set, at)?, has_z: flag("hasZ"), has_m: flag("hasM") })
     }
+
+    /// The same, in this coordinate system where none is said.
+    pub(super) fn or_in(self, crs: u32) -> Common {
+        Common { crs: self.crs.or(Some(crs)), ..self }
+    }
 }
 
 /// Whether an object looks like a feature.
@@ -270,9 +275,12 @@ fn spatial_reference(object: &Object<'_>, at: &str) -> Result<Option<u32>, Fault
         return Ok(None);
     };
     match wkid.as_i64().and_then(|wkid| u32::try_from(wkid).ok()) {
-        // Esri's own numbers of Web Mercator, which older servers send alone.
-        Some(102_100 | 102_113 | 900_913) => Ok(Some(3857)),
-        Some(code) => Ok(Some(code)),
+        Some(code) => Ok(Some(epsg(code))),
         None => Err(refuse("crs_ambiguous", format!("{pointer}/{name}"), "a wkid is a positive number")),
     }
+}
+
+/// The EPSG code for a wkid: Web Mercator has numbers of Esri's own, which older servers send alone.
+pub(super) fn epsg(wkid: u32) -> u32 {
+    if matches!(wkid, 102_100 | 102_113 | 900_913) { 3857 } else { wkid }
 }

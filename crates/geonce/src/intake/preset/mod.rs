@@ -2,9 +2,11 @@
 //!
 //! [`Preset::read`] is all that the rest of the engine knows of it; no sender's name occurs outside this folder. What a
 //! preset makes is `GeoJSON` that holds everything of the payload that is not said to be left out (`docs/presets.md`).
-//! Geometry that it makes is checked, keyed and placed like any other. It fetches nothing and remembers nothing.
+//! Geometry that it makes is checked, keyed and placed like any other. It fetches nothing and remembers nothing; what
+//! others fetch for it, [`changes`] reads.
 
 mod arcgis;
+pub(crate) mod changes;
 mod cloudevents;
 mod esri;
 mod feature;
@@ -118,6 +120,8 @@ pub struct Details {
     pub delivery: Option<DeliveryId>,
     /// Its place among the changes that the sender numbers.
     pub changes: Option<Changes>,
+    /// Whether it only says where changes can be read.
+    pub announces: bool,
 }
 
 /// Numbered changes: those after `after`, up to `to`.
@@ -208,6 +212,11 @@ impl Preset {
     /// Whether bodies may hold ids that identify deliveries.
     pub(super) fn has_ids(&self) -> bool {
         matches!(self, Preset::Arcgis | Preset::Cloudevents | Preset::Wis2)
+    }
+
+    /// Whether its senders may only say where changes can be read.
+    pub fn announces(&self) -> bool {
+        *self == Preset::Arcgis
     }
 
     /// Whether an empty body is a request like any other, with nothing to record.

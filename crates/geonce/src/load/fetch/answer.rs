@@ -29,6 +29,8 @@ pub(super) enum Failure {
     },
     /// It does not pass by itself.
     Final(Error),
+    /// The guard permits none of the addresses.
+    Closed(Error),
 }
 
 impl Failure {

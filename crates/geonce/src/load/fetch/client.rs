@@ -1,6 +1,7 @@
 //! Requests: connects, asks, follows redirects, and gives the beginning of an answer with a body that is still to be read.
 //!
 //! What the user gave for a host (headers, a password) goes to that host only. Every wait and every buffer has a limit.
+//! With a guard, only addresses that it permits are called, and redirects are answers like any other.
 //! One connection is kept for the next request to the same host. No proxy is used.
 
 use super::address::{Address, Basic};
@@ -11,14 +12,14 @@ use crate::error::{Error, Kind, Result};
 use crate::event::random;
 use crate::sink::http::{system_roots, tls};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
-    IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName,
+    HeaderValue, IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
-use hyper::{Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -43,7 +44,7 @@ const SECRET_CHARS_MIN: usize = 4;
 /// The most characters of a server's own words that are shown.
 const WORDS_CHARS_MAX: usize = 300;
 
-type Sender = SendRequest<Empty<Bytes>>;
+type Sender = SendRequest<Full<Bytes>>;
 /// Whether it is encrypted, the host and the port.
 type Peer = (bool, String, u16);
 
@@ -69,6 +70,8 @@ pub(super) struct Ask<'a> {
     pub(super) rest: Option<(u64, &'a str)>,
     /// Nothing, if this validator still holds.
     pub(super) unless: Option<&'a str>,
+    /// Sent as a form, where it is not only asked for.
+    pub(super) form: Option<&'a str>,
 }
 
 /// The beginning of an answer.
@@ -147,7 +150,8 @@ impl Client {
             let slow = || self.lost(&address, &format!("no answer within {} s", self.options.answer_max.as_secs()));
             let exchange = tokio::time::timeout(self.options.answer_max, self.exchange(&address, ask, trusted));
             let reply = exchange.await.unwrap_or_else(|_| Err(slow()))?;
-            if !matches!(reply.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+            let redirects = matches!(reply.status.as_u16(), 301 | 302 | 303 | 307 | 308);
+            if !redirects || self.surroundings.guard.is_some() {
                 return Ok(reply);
             }
             let next = self.redirected(&reply)?;
@@ -219,12 +223,18 @@ impl Client {
         address: &Address,
         ask: &Ask<'_>,
         trusted: bool,
-    ) -> std::result::Result<Request<Empty<Bytes>>, Failure> {
-        let mut request = Request::get(address.target())
+    ) -> std::result::Result<Request<Full<Bytes>>, Failure> {
+        let method = if ask.form.is_some() { Method::POST } else { Method::GET };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(address.target())
             .header(HOST, address.authority())
             .header(USER_AGENT, concat!("geonce/", env!("CARGO_PKG_VERSION")))
             // Parts of a file that is packed anew for each answer would not fit together.
             .header(ACCEPT_ENCODING, "identity");
+        if ask.form.is_some() {
+            request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        }
         if let Some((from, validator)) = ask.rest {
             request = request.header(RANGE, format!("bytes={from}-")).header(IF_RANGE, validator);
         }
@@ -246,7 +256,7 @@ impl Client {
             let message = format!("{} cannot be asked for", self.show(address));
             Failure::Final(Error::new(Kind::Invalid, message).because(error))
         };
-        request.body(Empty::new()).map_err(unbuilt)
+        request.body(ask.form.unwrap_or_default().to_owned().into()).map_err(unbuilt)
     }
 
     /// Keeps the connection of a body that was read to its end.
@@ -268,14 +278,24 @@ impl Client {
                 .await
                 .map_err(|error| self.lost(address, &format!("resolving {host}: {error}")))?,
         };
-        let mut failure = format!("{host} has no address");
-        for one in found.into_iter().take(ADDRESSES_MAX) {
+        if found.is_empty() {
+            return Err(self.lost(address, &format!("{host} has no address")));
+        }
+        let permitted = |one: &SocketAddr| self.surroundings.guard.as_ref().is_none_or(|guard| guard.permits(one.ip()));
+        let mut failure = None;
+        for one in found.into_iter().filter(permitted).take(ADDRESSES_MAX) {
             match TcpStream::connect(one).await {
                 Ok(stream) => return self.speak(address, host, stream).await,
-                Err(error) => failure = format!("connecting to {one}: {error}"),
+                Err(error) => failure = Some(format!("connecting to {one}: {error}")),
             }
         }
-        Err(self.lost(address, &failure))
+        Err(match failure {
+            Some(failure) => self.lost(address, &failure),
+            None => Failure::Closed(Error::new(
+                Kind::Permission,
+                format!("{host} has only private, local or reserved addresses, and allow lists none of them"),
+            )),
+        })
     }
 
     async fn speak(&self, address: &Address, host: &str, stream: TcpStream) -> std::result::Result<Sender, Failure> {

@@ -143,7 +143,7 @@ impl Failures {
         tell: &(dyn Fn(Duration, String) + Send + Sync),
     ) -> Result<()> {
         let (error, after) = match failure {
-            Failure::Final(error) => return Err(error),
+            Failure::Final(error) | Failure::Closed(error) => return Err(error),
             Failure::Again { error, after } => (error, after),
         };
         self.in_a_row = if progressed { 1 } else { self.in_a_row + 1 };
@@ -196,7 +196,7 @@ impl Client {
     ) -> std::result::Result<Got, Failure> {
         let validator = state.validator.clone().filter(|_| state.bytes > 0 && !state.parts_are_wrong);
         let rest = validator.as_deref().map(|validator| (state.bytes, validator));
-        let ask = Ask { address: wanted.address, accept: wanted.accept, rest, unless: wanted.unless };
+        let ask = Ask { address: wanted.address, accept: wanted.accept, rest, unless: wanted.unless, form: None };
         let reply = self.ask(&ask).await?;
         match reply.status.as_u16() {
             // Also the answer to a request for the rest, where the content has changed or parts are not known of.

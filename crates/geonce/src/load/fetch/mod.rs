@@ -7,6 +7,7 @@
 
 mod address;
 mod answer;
+pub(crate) mod call;
 mod client;
 mod download;
 mod gzip;
@@ -17,7 +18,7 @@ mod tests;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Kind, Result};
 use crate::retry::Retry;
-use crate::sink::http::{Resolve, system_resolver};
+use crate::sink::http::{Guard, Resolve, system_resolver};
 use address::Address;
 use client::Client;
 use download::{Spool, Wanted};
@@ -227,6 +228,8 @@ struct Surroundings {
     resolve: Resolve,
     /// Certificates that are trusted; those of the system if none are given.
     roots: Option<RootCertStore>,
+    /// Which addresses may be called; all, where a user chose them.
+    guard: Option<Guard>,
 }
 
 /// Fetches a source into `folder`, which should be private and is the caller's to remove.
@@ -236,6 +239,7 @@ pub async fn fetch(url: &str, options: &FetchOptions, folder: &Path, progress: O
         wait: Arc::new(|wait| Box::pin(tokio::time::sleep(wait))),
         resolve: system_resolver(),
         roots: None,
+        guard: None,
     };
     fetch_in(surroundings, url, options, folder, progress).await
 }

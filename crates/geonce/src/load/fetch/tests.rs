@@ -242,6 +242,7 @@ async fn run_with(url: &str, options: &FetchOptions, roots: Option<RootCertStore
         wait,
         resolve: Arc::new(|_, port| Box::pin(async move { Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]) })),
         roots,
+        guard: None,
     };
     let result = fetch_in(surroundings, url, options, folder.path(), &|_| {}).await;
     let waits = waits.lock().unwrap().clone();

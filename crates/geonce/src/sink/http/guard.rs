@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Network {
+pub(crate) struct Network {
     base: IpAddr,
     prefix_bits: u32,
 }
@@ -103,9 +103,9 @@ const CLOSED_V6: &[Network] = &[
 /// NAT64: the last 32 bits are the IPv4 address that is really called.
 const NAT64: Network = Network::v6(0x0064, 0xff9b, 0, 96);
 
-/// The addresses a sink may call.
+/// The addresses that may be called.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     allow: Vec<Network>,
 }
 
@@ -116,7 +116,7 @@ impl Guard {
     }
 
     /// Whether an address may be called.
-    pub(super) fn permits(&self, address: IpAddr) -> bool {
+    pub(crate) fn permits(&self, address: IpAddr) -> bool {
         // An IPv4 address in IPv6 clothing is called over IPv4.
         let address = address.to_canonical();
         self.allow.iter().any(|network| network.contains(address)) || is_public(address)

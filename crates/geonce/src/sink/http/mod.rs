@@ -24,7 +24,7 @@ use connection::{Connection, Dialler};
 pub(crate) use connection::{Resolve, system_resolver, tls};
 use geonce_key::policy::Secret;
 use geonce_key::{Encoding, Fingerprint};
-use guard::{Guard, Network};
+pub(crate) use guard::Guard;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
@@ -74,7 +74,7 @@ fn build(
 ) -> Result<Http> {
     refuse_unused(name, options)?;
     let target = Target::parse(name, url)?;
-    let guard = Guard::new(networks(name, &options.allow)?);
+    let guard = guard(&format!("sink {name}"), &options.allow)?;
     if let Some(address) = target.literal.filter(|&address| !guard.permits(address)) {
         return Err(Error::new(Kind::Invalid, format!("sink {name}: {address} is private, local or reserved"))
             .hint(format!("allow = [\"{address}\"], or the network it is in")));
@@ -123,13 +123,14 @@ fn refuse_unused(name: &str, options: &Options) -> Result<()> {
     }
 }
 
-fn networks(name: &str, allow: &[String]) -> Result<Vec<Network>> {
+/// The guard that lets public addresses and these networks be called.
+pub(crate) fn guard(whose: &str, allow: &[String]) -> Result<Guard> {
     let wrong =
-        |why: String| Error::new(Kind::Invalid, format!("sink {name}: allow: {why}")).hint("allow = [\"10.0.0.0/8\"]");
+        |why: String| Error::new(Kind::Invalid, format!("{whose}: allow: {why}")).hint("allow = [\"10.0.0.0/8\"]");
     if allow.len() > ALLOW_MAX {
         return Err(wrong(format!("more than {ALLOW_MAX} networks")));
     }
-    allow.iter().map(|text| text.parse().map_err(wrong)).collect()
+    allow.iter().map(|text| text.parse().map_err(wrong)).collect::<Result<_>>().map(Guard::new)
 }
 
 /// The certificates that the system trusts.

@@ -154,7 +154,7 @@ async fn one(sink: &Shared) -> Written {
 /// Class, code and whether it counts; `None` for done.
 fn judged(written: &Written) -> Option<(&'static str, Class, String, bool)> {
     match written {
-        Written::Done(_) => None,
+        Written::Done(_) | Written::Became(_) => None,
         Written::Retry { cause, counts, .. } => Some(("retry", cause.class, cause.code.clone(), *counts)),
         Written::Dead(cause) => Some(("dead", cause.class, cause.code.clone(), true)),
     }

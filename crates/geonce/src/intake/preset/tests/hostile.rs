@@ -1,5 +1,6 @@
 //! What no provider sends, to every preset: nothing panics, nothing grows without bound, nothing is recorded.
 
+use super::super::changes::{self, Announcement};
 use super::{Preset, Request, Rig, headers};
 use crate::intake::Refused;
 use geonce_key::Limits;
@@ -55,7 +56,7 @@ fn what_is_copied_into_every_event_is_short() {
 }
 
 /// Names that presets look for, so that what is generated gets past the first look.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 34] = [
     "attributes",
     "geometry",
     "rings",
@@ -80,6 +81,16 @@ const NAMES: [&str; 24] = [
     "area",
     "object",
     "id",
+    "edits",
+    "adds",
+    "updates",
+    "deletes",
+    "deleteIds",
+    "GlobalID",
+    "status",
+    "statusUrl",
+    "resultUrl",
+    "error",
 ];
 
 fn json() -> impl Strategy<Value = serde_json::Value> {
@@ -121,5 +132,69 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// Whatever servers answer who are asked for changes.
+    #[test]
+    fn what_is_made_of_an_answer_can_be_read(features in json(), other in json(), gens in prop_oneof![Just("[1,2]"), Just("1")]) {
+        let announced = super::feature(&Preset::Arcgis, &[], &change(gens, "o"));
+        let announcement = Announcement::of(announced.to_string().as_bytes()).unwrap();
+        let edits = serde_json::json!({ "edits": [{ "id": 0, "features": { "adds": features, "deleteIds": other } },
+            { "id": 1, "features": other }, { "id": 2, "features": { "adds": [features, other], "deleteIds": [features] } }],
+            "layerServerGens": [{ "id": 0, "serverGen": 7 }, { "id": 1, "serverGen": 7 }, { "id": 2, "serverGen": 7 }] });
+        let (headers, limits) = (headers(&[]), Limits::default());
+        for answer in [edits, features, other] {
+            let body: bytes::Bytes = answer.to_string().into();
+            let _ = changes::step(&body);
+            let request = Request { headers: &headers, body: &body, limits: &limits, features_max: 100 };
+            let Ok(found) = changes::read(&request, &announcement) else { continue };
+            for payload in found.payloads {
+                match payload.read {
+                    Ok(_) => geonce_key::check_json(&payload.text, &limits).unwrap(),
+                    Err(fault) => prop_assert!(!fault.code.is_empty()),
+                }
+            }
+        }
+    }
+}
+
+fn change(gens: &str, organization: &str) -> String {
+    format!(
+        r#"{{"orgId":"{organization}","serviceName":"s","events":[],"changesUrl":"https://x/FeatureServer/extractChanges?serverGens={gens}"}}"#
+    )
+}
+
+#[test]
+fn what_an_announcement_has_in_every_feature_is_short() {
+    let code = |body: &str| {
+        let announced = super::feature(&Preset::Arcgis, &[], body);
+        Announcement::of(announced.to_string().as_bytes()).map(drop).map_err(|fault| fault.code)
+    };
+    assert_eq!(code(&change("[1,2]", "o")), Ok(()));
+    assert_eq!(code(&change("[1,2]", &"o".repeat(5_000))), Err("limit_string".to_owned()));
+    assert_eq!(code(&change(&format!("[1,2]&x={}", "x".repeat(9_000)), "o")), Err("limit_string".to_owned()));
+}
+
+#[test]
+fn an_answer_with_too_much_in_it_is_refused_before_it_is_taken_apart() {
+    let announced = super::feature(&Preset::Arcgis, &[], &change("[1,2]", "o"));
+    let announcement = Announcement::of(announced.to_string().as_bytes()).unwrap();
+    let (headers, limits) = (headers(&[]), Limits::default());
+    let layers = vec![r#"{"id":0}"#; 10_001].join(",");
+    let ids = vec!["1"; 101].join(",");
+    let both = vec!["1"; 60].join(",");
+    let long = "x".repeat(5_000);
+    for (body, code) in [
+        (format!(r#"{{"edits":[{layers}]}}"#), "limit_features"),
+        (format!(r#"{{"edits":[{{"id":0,"features":{{"deleteIds":[{ids}]}}}}]}}"#), "limit_features"),
+        (format!(r#"{{"edits":[{{"id":0,"features":{{"adds":[{both}],"updates":[{both}]}}}}]}}"#), "limit_features"),
+        (format!(r#"{{"edits":[{{"id":"{long}","features":{{"adds":[]}}}}]}}"#), "limit_string"),
+    ] {
+        let body = body.into();
+        let request = Request { headers: &headers, body: &body, limits: &limits, features_max: 100 };
+        assert_eq!(
+            changes::read(&request, &announcement).map(|_| ()).map_err(|fault| fault.code),
+            Err(code.to_owned())
+        );
     }
 }
