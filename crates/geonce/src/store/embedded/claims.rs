@@ -100,7 +100,7 @@ struct Segment {
     number: i64,
     /// When it was begun.
     begun: i64,
-    filter: BloomFilter,
+    filter: Arc<BloomFilter>,
 }
 
 struct Sealing {
@@ -120,7 +120,7 @@ struct Keys {
 
 struct Sorted {
     entries: Vec<(Key, Bytes16)>,
-    filter: BloomFilter,
+    filter: Arc<BloomFilter>,
 }
 
 /// A piece of upkeep that was done in a transaction, to be taken over once that is committed.
@@ -153,7 +153,7 @@ impl Claims {
                     Some(filter) => filter,
                     None => rebuild_filter(connection, number)?,
                 };
-                claims.segments.push(Segment { number, begun, filter });
+                claims.segments.push(Segment { number, begun, filter: Arc::new(filter) });
                 claims.trim = Some(last_seq);
             } else {
                 unfinished = Some((number, begun, last_seq));
@@ -264,9 +264,9 @@ impl Claims {
             Step::Finished => {
                 if let Some(sealing) = self.sealing.take() {
                     self.trim = Some(sealing.last_seq);
-                    if let Some(Sorted { filter, .. }) =
-                        Arc::into_inner(sealing.keys.sorted).and_then(OnceLock::into_inner)
-                    {
+                    // The sorter may hold what it has sorted a moment longer than we wait for it: it is shared, not taken.
+                    if let Some(Sorted { filter, .. }) = sealing.keys.sorted.get() {
+                        let filter = Arc::clone(filter);
                         self.segments.push(Segment { number: sealing.number, begun: sealing.begun, filter });
                     }
                 }
@@ -351,7 +351,7 @@ fn spawn_sorter(map: &Arc<KeyMap>, wake: &Wake) -> Arc<OnceLock<Sorted>> {
             filter.insert_hash(filter_hash(key));
         }
         // Nobody else sets it, so it cannot be set already.
-        let _ = sorted.set(Sorted { entries, filter });
+        let _ = sorted.set(Sorted { entries, filter: Arc::new(filter) });
         drop(sorted);
         wake();
     });
@@ -490,4 +490,43 @@ fn rebuild_filter(connection: &Connection, segment: i64) -> Attempt<BloomFilter>
 fn filter_hash(key: Key) -> u64 {
     let key = u128::from_le_bytes(key.0);
     low(key) ^ low(key >> 64).rotate_left(32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Claims, Key, KeyMap, Step, Wake};
+    use crate::store::embedded::Tuning;
+    use rusqlite::{Connection, params};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_sorter_that_is_slow_to_let_go_costs_no_key() {
+        let connection = Connection::open_in_memory().unwrap();
+        let tables = "CREATE TABLE sealed (segment, key, event, PRIMARY KEY (segment, key));
+                      CREATE TABLE segment (number, ready, last_seq, keys, sealed, filter); CREATE TABLE claim (seq, key, event)";
+        connection.execute_batch(tables).unwrap();
+        let wake: Wake = Arc::new(|| ());
+        let tuning = Tuning { segment_keys: 1, ..Tuning::default() };
+        let mut claims = Claims::load(&connection, tuning, &wake).unwrap();
+        let (key, event) = (Key([7; 16]), [1; 16]);
+        connection.execute("INSERT INTO claim VALUES (1, ?1, ?2)", params![key.0, event]).unwrap();
+        claims.add(KeyMap::from_iter([(key, event)]), 2);
+        let mut held = None;
+        loop {
+            match claims.upkeep(&connection, 0, true, 2, 0, &wake).unwrap() {
+                // Sorting is not over yet.
+                None => std::thread::yield_now(),
+                Some(step) => {
+                    // As the sorter does, between having sorted and being done.
+                    held = held.or_else(|| claims.sealing.as_ref().map(|sealing| Arc::clone(&sealing.keys.sorted)));
+                    claims.apply(step, &wake);
+                    if matches!(step, Step::Trimmed { all: true }) {
+                        break;
+                    }
+                }
+            }
+        }
+        assert!(held.is_some_and(|sorted| sorted.get().is_some()));
+        assert_eq!(claims.find(&connection, key, |event| Ok(Some(event))).unwrap(), Some(event));
+    }
 }
