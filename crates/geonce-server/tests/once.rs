@@ -26,8 +26,13 @@ impl Place {
 
     /// `geonce once` with these words, not started yet.
     fn once(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_geonce"));
-        command.arg("once").args(words).current_dir(self.0.path()).stdin(Stdio::null());
+        // Whoever runs the tests may ignore signals (`nohup`), and that is inherited.
+        let mut command = Command::new("env");
+        command
+            .args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_geonce"), "once"])
+            .args(words)
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
