@@ -9,21 +9,23 @@ REFERENCE ?= ../shared/reference
 FILES := $(if $(wildcard $(CORPORA)/gpkg),--corpora $(CORPORA))
 JTS := $(if $(wildcard $(CORPORA)/jts),--corpora $(CORPORA))
 NATURAL := $(if $(wildcard $(CORPORA)/naturalearth),--corpora $(CORPORA))
-EXAMPLES := target/release/examples
-BINARY := target/release/geonce
+# What is released, less optimised.
+EXAMPLES := target/tested/examples
+BINARY := target/tested/geonce
 
-.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bench-load bench-near bless docs fuzz release release-bench
+.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bench-load bench-near bless docs fuzz tested release release-bench
 
 check:
 	cargo check --workspace --all-targets
 
 test: test-rust test-python faults
 
+# Most tests wait for a server or a disk.
 test-rust:
-	cargo test --workspace
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --workspace
 
-# Independent readings of the specification, and other libraries as oracles, against the release build.
-test-python: $(PYTHON) release
+# Independent readings of the specification, and other libraries as oracles.
+test-python: $(PYTHON) tested
 	$(PYTHON) tests/python/check_vectors.py --binary $(BINARY)
 	$(PYTHON) tools/vectors.py --check
 	$(PYTHON) tests/python/check_cli.py $(BINARY) --debug target/debug/geonce
@@ -39,13 +41,16 @@ test-python: $(PYTHON) release
 	$(PYTHON) tests/python/check_api.py $(BINARY)
 	$(PYTHON) tests/python/check_beside.py $(BINARY)
 
-# Kills, power cuts, full disks, races, poison, slow clients against the release build; about seven minutes. The power cut and
+# Kills, power cuts, full disks, races, poison, slow clients; about seven minutes. The power cut and
 # the full disk mount small disks: they need root and loop devices, and fail where there are none. To leave those two out,
 # and know it: GEONCE_LEAVE_OUT_DISK_FAULTS=1 make faults. FAULTS="kill race" SEED=7 make faults runs some, otherwise.
 FAULTS ?=
 SEED ?= 1
-faults: release
+faults: tested
 	python3 tests/faults/run.py $(FAULTS) --binary $(BINARY) --seed $(SEED)
+
+tested:
+	cargo build --profile tested --workspace --exclude geonce-bench --bins --examples
 
 release:
 	cargo build --release --workspace --exclude geonce-bench --bins --examples
@@ -91,13 +96,13 @@ $(VENV)/bench: bench/requirements.txt $(PYTHON)
 	touch $@
 
 # Accepts new expectations: pinned verdicts of the corpora, new vectors, generated tables in the documentation.
-bless: $(PYTHON) release
+bless: $(PYTHON) tested
 	GEONCE_BLESS=1 cargo test -p geonce-key --test it corpora
 	GEONCE_BLESS=1 cargo test -p geonce-server --bin geonce schema_is_fresh
 	$(PYTHON) tools/vectors.py
 	$(MAKE) docs
 
-docs: $(PYTHON) release
+docs: $(PYTHON) tested
 	$(PYTHON) tools/crs_table.py --write
 	$(PYTHON) tests/python/check_crs.py $(EXAMPLES)/crs_convert --write
 	$(PYTHON) tests/python/check_topology.py $(EXAMPLES)/topology $(JTS) --write
