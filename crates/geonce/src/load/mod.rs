@@ -36,7 +36,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use target::{Known, Mode, Plan, Target};
+use target::{Known, Mode, Piece, Plan, Target};
 use tokio::sync::Notify;
 
 /// The ledger of loads.
@@ -373,11 +373,9 @@ impl Loader {
         report: &mut Report,
         progress: &Progress,
     ) -> Result<()> {
-        let mut committed = report.features;
+        let (mut committed, mut held, known) = (report.features, Held::default(), target.known());
         while let Some(batch) = pipeline.next().await? {
-            let mut pieces = Vec::with_capacity(batch.len());
-            let (mut letters, mut payloads) = (Vec::new(), Vec::new());
-            let (known, mut unchanged) = (target.known(), 0);
+            let mut unchanged = 0;
             for made in batch {
                 report.features += 1;
                 let shaped = match made {
@@ -398,28 +396,41 @@ impl Loader {
                         if let Some(entity) = &piece.entity {
                             known.touch(entity.digest());
                         }
-                        pieces.push(piece);
-                        payloads.extend(payload.map(|payload| (number, payload)));
+                        held.add(piece, payload);
                     }
-                    Err(cause) => self.bad(request, number, cause, payload, report, &mut letters),
+                    Err(cause) => {
+                        held.bytes += payload.as_ref().map_or(0, Bytes::len);
+                        self.bad(request, number, cause, payload, report, &mut held.letters);
+                    }
                 }
             }
             target.count_unchanged(unchanged);
-            for target::Refused { number, cause } in target.write(pieces).await? {
-                let found = payloads.binary_search_by_key(&number, |(number, _)| *number);
-                let payload = found.ok().map(|at| payloads[at].1.clone());
-                self.bad(request, number, cause, payload, report, &mut letters);
-            }
-            if !letters.is_empty() {
-                // Before the rows are committed: what is left out there is found here, whatever happens between.
-                self.store.accept(letters, self.clock.now()).await?;
+            let ends_part = request.chunk.is_some_and(|chunk| report.features - committed >= chunk.get());
+            // Where most is unchanged, the rest of several batches is written at once.
+            if ends_part || held.is_enough() || !known.is_complete() {
+                self.write(request, std::mem::take(&mut held), target, report).await?;
             }
             progress.features.store(report.features, Ordering::Relaxed);
             progress.bad.store(report.rejected + report.dead, Ordering::Relaxed);
-            if request.chunk.is_some_and(|chunk| report.features - committed >= chunk.get()) {
+            if ends_part {
                 target.commit(report.features, report.notes()).await?;
                 committed = report.features;
             }
+        }
+        self.write(request, held, target, report).await
+    }
+
+    /// Writes what is held. What the target refuses is kept where that is asked for.
+    async fn write(&self, request: &Request, held: Held, target: &mut dyn Target, report: &mut Report) -> Result<()> {
+        let Held { pieces, payloads, mut letters, .. } = held;
+        for target::Refused { number, cause } in target.write(pieces).await? {
+            let found = payloads.binary_search_by_key(&number, |(number, _)| *number);
+            let payload = found.ok().map(|at| payloads[at].1.clone());
+            self.bad(request, number, cause, payload, report, &mut letters);
+        }
+        if !letters.is_empty() {
+            // Before the rows are committed: what is left out there is found here, whatever happens between.
+            self.store.accept(letters, self.clock.now()).await?;
         }
         Ok(())
     }
@@ -462,6 +473,35 @@ impl Loader {
             payload,
             admission: Admission::Dead(cause, [Route::to(RUNS)].into()),
         });
+    }
+}
+
+/// Features that are held until they are worth a write,
+const HELD_MAX: usize = 512;
+/// and about the memory that they take.
+const HELD_BYTES_MAX: usize = 1 << 20;
+
+/// Features on their way to the target.
+#[derive(Default)]
+struct Held {
+    pieces: Vec<Piece>,
+    /// What they were made of, where that may be needed.
+    payloads: Vec<(u64, Bytes)>,
+    /// Those that cannot be written.
+    letters: Vec<NewEvent>,
+    bytes: usize,
+}
+
+impl Held {
+    fn add(&mut self, piece: Piece, payload: Option<Bytes>) {
+        let positions = piece.geometry.as_ref().map_or(0, |shape| shape.positions.len());
+        self.bytes += 64 * (positions + piece.values.len()) + payload.as_ref().map_or(0, Bytes::len);
+        self.payloads.extend(payload.map(|payload| (piece.number, payload)));
+        self.pieces.push(piece);
+    }
+
+    fn is_enough(&self) -> bool {
+        self.pieces.len() + self.letters.len() >= HELD_MAX || self.bytes >= HELD_BYTES_MAX
     }
 }
 
