@@ -187,9 +187,11 @@ impl Load {
             return Ok(HashMap::new());
         }
         let there: Vec<&[u8]> = there.iter().map(|entity| &entity[..]).collect();
+        // Entity by entity, in their order: a server that does not know yet how many there are reads all of them instead.
         let sql = format!(
-            "SELECT entity, version, key, content, fid FROM {table}
-             WHERE layer = $1 AND entity = ANY($2) AND version IS NOT NULL ORDER BY entity FOR UPDATE"
+            "SELECT e.* FROM unnest($2) AS u (entity) CROSS JOIN LATERAL
+             (SELECT entity, version, key, content, fid FROM {table}
+              WHERE layer = $1 AND entity = u.entity AND version IS NOT NULL FOR UPDATE) AS e"
         );
         let parameters: [Parameter<'_>; 2] = [(&self.layer.id, Type::INT4), (&there, Type::BYTEA_ARRAY)];
         let rows = self.session()?.query(&sql, &parameters).await?;
