@@ -29,15 +29,21 @@ EVENTS = 5_000
 DEAD = 400
 SECONDS_MAX = 30
 
-CONFIG = """
+# A source whose events go to a receiver of the test's.
+FUSSY = """
+[source.fussy]
+allow_unsigned = true
+sink = "portal"
+
+[sink.portal]
+url = "http://127.0.0.1:{port}/hook"
+allow = ["127.0.0.1/32"]
+"""
+CONFIG = FUSSY + """
 [source.drones]
 allow_unsigned = true
 invalid = "dead"
 sink = "zones"
-
-[source.fussy]
-allow_unsigned = true
-sink = "portal"
 
 [source.sensors]
 allow_unsigned = true
@@ -46,10 +52,6 @@ sink = "zones"
 
 [sink.zones]
 url = "ndjson:zones.ndjson"
-
-[sink.portal]
-url = "http://127.0.0.1:{port}/hook"
-allow = ["127.0.0.1/32"]
 """
 
 

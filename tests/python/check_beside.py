@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "faults"))
 sys.path.insert(0, str(ROOT / "tests" / "python"))
-from check_api import Api, Receiver, point, send  # noqa: E402
+from check_api import FUSSY, Api, Receiver, point, send  # noqa: E402
 from gateway import Gateway  # noqa: E402
 
 SECONDS_MAX = 60
@@ -32,7 +32,7 @@ SECONDS_MAX = 60
 ABANDONED_SECONDS_MAX = 45
 BOW_TIES = 300
 
-CONFIG = """
+CONFIG = FUSSY + """
 [source.zones]
 allow_unsigned = true
 invalid = "dead"
@@ -43,16 +43,8 @@ allow_unsigned = true
 invalid = "dead"
 sink = "zones"
 
-[source.fussy]
-allow_unsigned = true
-sink = "portal"
-
 [sink.zones]
 url = "gpkg:zones.gpkg"
-
-[sink.portal]
-url = "http://127.0.0.1:{port}/hook"
-allow = ["127.0.0.1/32"]
 """
 
 
