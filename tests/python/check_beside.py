@@ -78,13 +78,14 @@ class Beside:
     def api(self) -> Api:
         return Api(self.gateway, (self.gateway.data / "api.token").read_text().strip())
 
-    def books(self) -> None:
+    def books(self) -> dict:
         api = self.api()
-        api.wait("what is ready is applied", lambda: api.get("/status")["states"]["ready"] == 0)
+        status = api.settled()
         books = {source["source"]: source["books"] for source in api.get("/sources")["sources"]}
         assert all(book["balanced"] for book in books.values()), books
         sums, _ = self.gateway.ledger()
         assert sums, "the books do not sum"
+        return status["books"]
 
 
 def alike(text: str) -> str:
@@ -101,7 +102,7 @@ def same_as_alone(beside: Beside, folder: Path) -> str:
     ids = [one["event"] for one in sent[:BOW_TIES]]
     send(gateway, "fussy", [point(i, 60, number=i) for i in range(20)])
     api.wait("what is refused dies", lambda: api.get("/dead?source=fussy")["events"] == 20)
-    api.wait("the rest is applied", lambda: api.get("/status")["states"]["ready"] == 0)
+    api.settled()
     key = api.get(f"/events/{ids[3]}")["key"]
     gateway.stop()
     assert not (gateway.data / "api.address").exists(), "a gateway that ends takes its address away"
@@ -141,8 +142,7 @@ def same_as_alone(beside: Beside, folder: Path) -> str:
             assert a == b, f"{words}: {name}\nbeside a gateway:\n{a[:3000]}\nalone:\n{b[:3000]}\n{there.stderr}\n{here.stderr}"
         assert there.returncode == here.returncode, (words, there.returncode, here.returncode)
         lines += len(there.stdout.splitlines())
-    beside.books()
-    repaired = api.get("/status")["books"]["repaired"]
+    repaired = beside.books()["repaired"]
     assert repaired == BOW_TIES + 5, repaired
     entries = api.get("/audit?limit=1000")["entries"]
     who = {entry["asked"]["who"] for entry in entries}
