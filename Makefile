@@ -9,11 +9,11 @@ REFERENCE ?= ../shared/reference
 FILES := $(if $(wildcard $(CORPORA)/gpkg),--corpora $(CORPORA))
 JTS := $(if $(wildcard $(CORPORA)/jts),--corpora $(CORPORA))
 NATURAL := $(if $(wildcard $(CORPORA)/naturalearth),--corpora $(CORPORA))
-# What is released, less optimised.
-EXAMPLES := target/tested/examples
-BINARY := target/tested/geonce
+# What `cargo test` has built; for what is released: make test-python faults BINARY=target/release/geonce EXAMPLES=target/release/examples
+EXAMPLES := target/debug/examples
+BINARY := target/debug/geonce
 
-.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bench-load bench-near bless docs fuzz tested release release-bench
+.PHONY: check test test-rust test-python faults lint bench bench-gateway bench-shared bench-load bench-near bless docs fuzz built release release-bench
 
 check:
 	cargo check --workspace --all-targets
@@ -23,12 +23,14 @@ test: test-rust test-python faults
 # Most tests wait for a server or a disk.
 test-rust:
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --workspace
+# What is released makes the same keys.
+	cargo test --release -p geonce-key --no-default-features --test vectors
 
 # Independent readings of the specification, and other libraries as oracles.
-test-python: $(PYTHON) tested
+test-python: $(PYTHON) built
 	$(PYTHON) tests/python/check_vectors.py --binary $(BINARY)
 	$(PYTHON) tools/vectors.py --check
-	$(PYTHON) tests/python/check_cli.py $(BINARY) --debug target/debug/geonce
+	$(PYTHON) tests/python/check_cli.py $(BINARY)
 	$(PYTHON) tests/python/check_forms.py $(EXAMPLES)/forms
 	$(PYTHON) tools/crs_table.py
 	$(PYTHON) tests/python/check_crs.py $(EXAMPLES)/crs_convert
@@ -46,11 +48,11 @@ test-python: $(PYTHON) tested
 # and know it: GEONCE_LEAVE_OUT_DISK_FAULTS=1 make faults. FAULTS="kill race" SEED=7 make faults runs some, otherwise.
 FAULTS ?=
 SEED ?= 1
-faults: tested
+faults: built
 	python3 tests/faults/run.py $(FAULTS) --binary $(BINARY) --seed $(SEED)
 
-tested:
-	cargo build --profile tested --workspace --exclude geonce-bench --bins --examples
+built:
+	cargo build --workspace --bins --examples
 
 release:
 	cargo build --release --workspace --exclude geonce-bench --bins --examples

@@ -161,6 +161,6 @@ def trial(result: Result, gateways, traffic, scenario, dead_allowed: int = 0, la
 
 def options(doc: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default="target/release/geonce")
+    parser.add_argument("--binary", default="target/debug/geonce")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()

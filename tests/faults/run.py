@@ -64,7 +64,7 @@ def start(name: str, given: argparse.Namespace) -> subprocess.Popen:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="name", help=" ".join(TESTS))
-    parser.add_argument("--binary", default="target/release/geonce")
+    parser.add_argument("--binary", default="target/debug/geonce")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     if unknown := set(given.names) - set(TESTS):
