@@ -98,13 +98,13 @@ $(VENV)/bench: bench/requirements.txt $(PYTHON)
 	touch $@
 
 # Accepts new expectations: pinned verdicts of the corpora, new vectors, generated tables in the documentation.
-bless: $(PYTHON) tested
+bless: $(PYTHON) built
 	GEONCE_BLESS=1 cargo test -p geonce-key --test it corpora
 	GEONCE_BLESS=1 cargo test -p geonce-server --bin geonce schema_is_fresh
 	$(PYTHON) tools/vectors.py
 	$(MAKE) docs
 
-docs: $(PYTHON) tested
+docs: $(PYTHON) built
 	$(PYTHON) tools/crs_table.py --write
 	$(PYTHON) tests/python/check_crs.py $(EXAMPLES)/crs_convert --write
 	$(PYTHON) tests/python/check_topology.py $(EXAMPLES)/topology $(JTS) --write

@@ -1,8 +1,9 @@
 //! Connections to `PostgreSQL`: pooled, encrypted where asked, with time-outs.
 //!
-//! Everything works through pgbouncer in transaction mode: statements are unnamed ([`Session::query`]), and settings last
-//! for one transaction. A transaction is repeated where that cannot do harm: see [`Tries`].
+//! Everything works through pgbouncer in transaction mode: statements have names only where nothing is in between ([`link`]),
+//! and settings last for one transaction. A transaction is repeated where that cannot do harm: see [`Tries`].
 
+mod link;
 mod silence;
 mod trouble;
 
@@ -12,8 +13,10 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Kind, Result};
 use crate::event::random;
 use bytes::Bytes;
-use deadpool_postgres::{Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime};
+use deadpool::Runtime;
+use deadpool::managed::{Object, PoolError};
 use futures_util::SinkExt;
+use link::{Link, Links};
 use sha2::{Digest, Sha256};
 use silence::Asker;
 use std::path::Path;
@@ -23,7 +26,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Config, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -162,11 +165,10 @@ fn without_password(url: &str) -> String {
 /// Connections to one database.
 #[derive(Clone)]
 pub(crate) struct Pool {
-    inner: deadpool_postgres::Pool,
+    inner: deadpool::managed::Pool<Links>,
     asker: Arc<Asker>,
     shown: Arc<str>,
-    /// What every transaction sets for itself.
-    settings: Arc<str>,
+    settings: Arc<Settings>,
     silence_max: Duration,
 }
 
@@ -186,12 +188,7 @@ impl Pool {
         let doing = || format!("connecting to {}", address.shown);
         let tls = tls(address.root.as_deref()).map_err(|why| Error::new(Kind::Invalid, doing()).because(why))?;
         let asker = Arc::new(Asker::new(address.config.clone(), tls.clone()));
-        let manager = Manager::from_config(
-            address.config.clone(),
-            tls,
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
-        );
-        let inner = deadpool_postgres::Pool::builder(manager)
+        let inner = deadpool::managed::Pool::builder(Links { config: address.config.clone(), tls })
             .max_size(connections_max)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_MAX))
@@ -203,7 +200,7 @@ impl Pool {
             inner,
             asker,
             shown: address.shown.as_str().into(),
-            settings: settings().into(),
+            settings: Arc::new(Settings::usual()),
             silence_max: SILENCE_MAX,
         })
     }
@@ -225,8 +222,9 @@ impl Pool {
 
     /// The same connections, whose transactions set this for themselves.
     pub(crate) fn with(self, name: &str, value: &str) -> Pool {
-        let settings = format!("{}, set_config({}, {}, true)", self.settings, literal(name), literal(value));
-        Pool { settings: settings.into(), ..self }
+        let mut settings = self.settings.as_ref().clone();
+        settings.0.push((name.to_owned(), value.to_owned()));
+        Pool { settings: Arc::new(settings), ..self }
     }
 
     /// A connection for single statements.
@@ -261,7 +259,11 @@ impl Pool {
         let mut session = self.session().await?;
         *session.open.get_mut() = true;
         // One round trip for all of it, the server's clock included.
-        let text = format!("{begin}; SELECT {}, pg_backend_pid(), {CLOCK}", self.settings);
+        let text = if heard(BEGIN_MAX, session.link()?.keep(&self.settings)).await? {
+            format!("{begin}; SELECT pg_catalog.pg_backend_pid(), {CLOCK}")
+        } else {
+            format!("{begin}; SELECT {}, pg_catalog.pg_backend_pid(), {CLOCK}", self.settings.columns("true"))
+        };
         let answers = heard(BEGIN_MAX, session.client()?.simple_query(&text)).await?;
         let last = |place: usize| {
             answers.iter().find_map(|answer| match answer {
@@ -277,8 +279,8 @@ impl Pool {
     }
 
     /// What every transaction sets for itself, as the columns of a query.
-    pub(crate) fn settings(&self) -> &str {
-        &self.settings
+    pub(crate) fn settings(&self) -> String {
+        self.settings.columns("true")
     }
 
     /// Ends all connections. Whoever waits for one is told.
@@ -290,13 +292,27 @@ impl Pool {
 /// The server's clock in milliseconds.
 const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-fn settings() -> String {
-    let limits = [
-        ("statement_timeout", STATEMENT_MILLIS_MAX),
-        ("lock_timeout", STATEMENT_MILLIS_MAX),
-        ("idle_in_transaction_session_timeout", IDLE_MILLIS_MAX),
-    ];
-    limits.map(|(name, millis)| format!("set_config('{name}', '{millis}', true)")).join(", ")
+/// What holds in every transaction: names and values, of which the last counts.
+#[derive(Clone, PartialEq)]
+struct Settings(Vec<(String, String)>);
+
+impl Settings {
+    fn usual() -> Settings {
+        let limits = [
+            ("statement_timeout", STATEMENT_MILLIS_MAX),
+            ("lock_timeout", STATEMENT_MILLIS_MAX),
+            ("idle_in_transaction_session_timeout", IDLE_MILLIS_MAX),
+        ];
+        Settings(limits.map(|(name, millis)| (name.to_owned(), millis.to_string())).into())
+    }
+
+    /// As the columns of a query that sets them, for a transaction only or from then on.
+    fn columns(&self, for_a_transaction: &str) -> String {
+        let set = |(name, value): &(String, String)| {
+            format!("pg_catalog.set_config({}, {}, {for_a_transaction})", literal(name), literal(value))
+        };
+        self.0.iter().map(set).collect::<Vec<_>>().join(", ")
+    }
 }
 
 fn tls(root: Option<&str>) -> std::result::Result<MakeRustlsConnect, Box<dyn std::error::Error + Send + Sync>> {
@@ -319,7 +335,7 @@ fn tls(root: Option<&str>) -> std::result::Result<MakeRustlsConnect, Box<dyn std
 
 /// A connection in hand. One that is dropped within a transaction is closed, not given back.
 pub(crate) struct Session {
-    object: Option<Object>,
+    object: Option<Object<Links>>,
     /// Whether it may be within a transaction, or wait for an answer.
     open: AtomicBool,
     /// The server's time when the transaction began.
@@ -333,9 +349,17 @@ pub(crate) struct Session {
 /// A parameter and its type.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
+fn values<'a>(parameters: &[Parameter<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    parameters.iter().map(|&(value, _)| value).collect()
+}
+
 impl Session {
-    fn client(&self) -> std::result::Result<&Object, Trouble> {
-        self.object.as_ref().ok_or_else(|| Trouble::silent("the connection is gone"))
+    fn link(&self) -> std::result::Result<&Link, Trouble> {
+        self.object.as_deref().ok_or_else(|| Trouble::silent("the connection is gone"))
+    }
+
+    fn client(&self) -> std::result::Result<&Client, Trouble> {
+        self.link().map(|link| &link.client)
     }
 
     /// Runs a statement and gives its rows. It has no name on the server, so any connection will do.
@@ -350,6 +374,34 @@ impl Session {
     /// Runs a statement; how many rows it concerned.
     pub(crate) async fn execute(&self, text: &str, parameters: &[Parameter<'_>]) -> std::result::Result<u64, Trouble> {
         self.heard(self.client()?.execute_typed(text, parameters)).await
+    }
+
+    /// Has the server know statements by name that are run all the time, so that it need not read them and think about them again.
+    /// Each must be one that it can run in one way only: for what has a name it does not think again when tables have grown.
+    pub(crate) async fn name(&self, texts: &[&'static str]) -> std::result::Result<(), Trouble> {
+        self.heard(self.link()?.name(texts)).await
+    }
+
+    /// Runs a statement, by its name if it has one, and gives its rows.
+    pub(crate) async fn query_named(
+        &self,
+        text: &str,
+        parameters: &[Parameter<'_>],
+    ) -> std::result::Result<Vec<Row>, Trouble> {
+        let link = self.link()?;
+        let Some(statement) = link.named(text) else { return self.query(text, parameters).await };
+        self.heard(Box::pin(link.client.query(&statement, &values(parameters)))).await
+    }
+
+    /// Runs a statement, by its name if it has one; how many rows it concerned.
+    pub(crate) async fn execute_named(
+        &self,
+        text: &str,
+        parameters: &[Parameter<'_>],
+    ) -> std::result::Result<u64, Trouble> {
+        let link = self.link()?;
+        let Some(statement) = link.named(text) else { return self.execute(text, parameters).await };
+        self.heard(Box::pin(link.client.execute(&statement, &values(parameters)))).await
     }
 
     /// Runs statements without parameters.
@@ -485,6 +537,7 @@ mod tests {
     use super::{Address, Pool, Trouble, is_same_database, without_password};
     use geonce_services::{Pgbouncer, Postgres};
     use tokio_postgres::config::SslMode;
+    use tokio_postgres::types::Type;
 
     fn pool(url: &str) -> Pool {
         Pool::new(&Address::parse(url).unwrap(), 2).unwrap()
@@ -510,6 +563,53 @@ mod tests {
             let (one, two) = (pool(&url).begin().await.unwrap(), pool(&second).begin().await.unwrap());
             assert_eq!(is_same_database(&one, &two).await.unwrap(), same, "{second}");
         }
+    }
+
+    /// How many statements the server knows by name after one was run in three transactions.
+    async fn names(url: &str) -> i64 {
+        let pool = pool(url);
+        pool.session().await.unwrap().batch("CREATE TABLE count (n bigint)").await.unwrap();
+        let text = "INSERT INTO count VALUES ($1)";
+        for n in 0..3i64 {
+            let session = pool.begin().await.unwrap();
+            session.name(&[text]).await.unwrap();
+            session.end_with(session.execute_named(text, &[(&n, Type::INT8)])).await.unwrap();
+        }
+        let session = pool.begin().await.unwrap();
+        let rows = session.query("SELECT sum(n)::bigint FROM count", &[]).await.unwrap();
+        assert_eq!(rows[0].get::<_, i64>(0), 3);
+        let text = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'INSERT INTO count%'";
+        session.query(text, &[]).await.unwrap()[0].get(0)
+    }
+
+    #[tokio::test]
+    async fn statements_have_names_where_nothing_is_in_between() {
+        let server = Postgres::shared();
+        let (pooler, url) = (Pgbouncer::start(server), server.database());
+        assert_eq!(names(&url).await, 1);
+        let other = server.database();
+        assert_eq!(names(&pooler.url(&other)).await, 0);
+    }
+
+    #[tokio::test]
+    async fn connections_are_encrypted_and_the_server_is_known() {
+        let server = Postgres::start(&[]);
+        let (certificate, key) = crate::redis::encrypted::certificate();
+        let file = server.encrypt(&certificate, &key);
+        let is_encrypted = async |mode: &str| {
+            let url = server.url("postgres").replace("127.0.0.1", "localhost") + mode;
+            let session = pool(&url).begin().await?;
+            let rows = session.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &[]).await?;
+            Ok::<bool, Trouble>(rows[0].get(0))
+        };
+        let trusted = format!("?sslmode=verify-full&sslrootcert={}", file.display());
+        assert!(is_encrypted(&trusted).await.unwrap());
+        assert!(is_encrypted(&trusted.replace("verify-full", "require")).await.unwrap());
+        assert!(!is_encrypted("?sslmode=disable").await.unwrap());
+        // Nobody vouches for this certificate.
+        assert!(is_encrypted("?sslmode=require").await.is_err());
+        let url = server.url("postgres").replace("127.0.0.1", "localhost");
+        assert_eq!(names(&format!("{url}{trusted}")).await, 1, "it is the server's own, encrypted or not");
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! `PostgreSQL` with PostGIS, and pgbouncer before it.
 
-use crate::child::{Folder, Server, command, run, try_run};
+use crate::child::{Folder, Server, command, give, run, try_run};
 use crate::{free_port, until};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -60,6 +61,24 @@ impl Postgres {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Speaks TLS too from now on, with a certificate and its key; the file with the certificate.
+    pub fn encrypt(&self, certificate: &str, key: &str) -> PathBuf {
+        let data = self.folder.join("data");
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let file = data.join(name);
+            std::fs::write(&file, text).expect("a file for the server");
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its permissions");
+            give(&file);
+        }
+        self.sql("postgres", "ALTER SYSTEM SET ssl = on");
+        self.sql("postgres", "SELECT pg_reload_conf()");
+        until("TLS", || match self.sql("postgres", "SHOW ssl") {
+            on if on == "on" => Ok(()),
+            other => Err(other),
+        });
+        data.join("server.crt")
     }
 
     /// A new database with PostGIS; its URL.

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_postgres::Statement;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 /// Connections on which the store records; the raw side has as many.
@@ -104,10 +105,11 @@ impl Raw {
             if lane == 0 {
                 client.batch_execute(TABLE).await?;
             }
+            let statement = client.prepare(UPSERT).await?;
             let waiting = Arc::clone(&waiting);
             tokio::spawn(async move {
                 while let Some(asks) = gathered(&waiting).await {
-                    if let Err(error) = upsert(&client, &asks).await {
+                    if let Err(error) = upsert(&client, &statement, &asks).await {
                         eprintln!("{error}");
                         return;
                     }
@@ -141,7 +143,7 @@ async fn gathered(waiting: &Mutex<mpsc::Receiver<Ask>>) -> Option<Vec<Ask>> {
     Some(asks)
 }
 
-async fn upsert(client: &tokio_postgres::Client, asks: &[Ask]) -> Done<()> {
+async fn upsert(client: &tokio_postgres::Client, statement: &Statement, asks: &[Ask]) -> Done<()> {
     let events = || asks.iter().flat_map(|ask| &ask.batch);
     let mut sorted: Vec<&NewEvent> = events().collect();
     sorted.sort_unstable_by_key(|event| event.key.key());
@@ -154,17 +156,9 @@ async fn upsert(client: &tokio_postgres::Client, asks: &[Ask]) -> Done<()> {
     let digests: Vec<&[u8]> = events.iter().map(|event| &event.key.digest()[..]).collect();
     let contents: Vec<&[u8]> = events.iter().map(|event| &event.content[..]).collect();
     let payloads: Vec<&[u8]> = events.iter().map(|event| &event.payload[..]).collect();
-    let parameters: [(&(dyn ToSql + Sync), Type); 8] = [
-        (&keys, Type::UUID_ARRAY),
-        (&ids, Type::UUID_ARRAY),
-        (&sources, Type::TEXT_ARRAY),
-        (&received, Type::INT8_ARRAY),
-        (&forms, Type::INT2_ARRAY),
-        (&digests, Type::BYTEA_ARRAY),
-        (&contents, Type::BYTEA_ARRAY),
-        (&payloads, Type::BYTEA_ARRAY),
-    ];
-    let new = client.execute_typed(UPSERT, &parameters).await?;
+    let parameters: [&(dyn ToSql + Sync); 8] =
+        [&keys, &ids, &sources, &received, &forms, &digests, &contents, &payloads];
+    let new = client.execute(statement, &parameters).await?;
     if usize::try_from(new)? == events.len() { Ok(()) } else { Err("an event was known before it was made".into()) }
 }
 

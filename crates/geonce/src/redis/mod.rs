@@ -384,11 +384,10 @@ pub(crate) mod encrypted {
     impl Encrypted {
         pub(crate) fn start() -> Encrypted {
             let folder = tempfile::tempdir().unwrap();
-            let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-            let made = rcgen::generate_simple_self_signed(names).unwrap();
             let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-            std::fs::write(&certificate, pem("CERTIFICATE", made.cert.der())).unwrap();
-            std::fs::write(&key, pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
+            let texts = self::certificate();
+            std::fs::write(&certificate, texts.0).unwrap();
+            std::fs::write(&key, texts.1).unwrap();
             // The server runs as another user.
             for path in [folder.path(), &certificate, &key] {
                 std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
@@ -401,6 +400,13 @@ pub(crate) mod encrypted {
             let server = Redis::start(&settings);
             Encrypted { server, port, certificate, _folder: folder }
         }
+    }
+
+    /// A certificate for a server on this machine, and its key.
+    pub(crate) fn certificate() -> (String, String) {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        (pem("CERTIFICATE", made.cert.der()), pem("PRIVATE KEY", &made.signing_key.serialize_der()))
     }
 
     fn pem(label: &str, bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@
 //! so that the next statement sees it. Claims that turn out to be a duplicate's are undone before the commit.
 //! Where no key was known for a while, all is sent at once in the hope that none is now; if one is, nothing of it happened.
 
-use super::counts::is_last_group;
+use super::counts::{ADD_COUNTS, is_last_group};
 use super::line::{self, Entering};
 use super::plan::{self, Fresh, Holder, Known, Plan, plan};
 use super::row::{EVENT_COLUMNS, EventRow, Uuid, get, small};
@@ -22,6 +22,23 @@ use tokio_postgres::types::Type;
 
 /// How often keys are looked at that change hands meanwhile.
 const LOOKS_MAX: usize = 8;
+
+/// What most groups send.
+const NAMED: [&str; 6] = [INSERT_CLAIMS, CLAIM_KEYS, INSERT_EVENTS, INSERT_BODIES, INSERT_WORK, ADD_COUNTS];
+/// Fails if one is taken;
+const INSERT_CLAIMS: &str = "INSERT INTO claim (key, event) SELECT * FROM unnest($1::uuid[], $2::uuid[])";
+/// takes those that are free.
+const CLAIM_KEYS: &str = "INSERT INTO claim (key, event) SELECT k, e FROM unnest($1::uuid[], $2::uuid[]) AS t(k, e) \
+    ON CONFLICT (key) DO NOTHING RETURNING key";
+const INSERT_EVENTS: &str = "INSERT INTO event (id, source, state, outcome, received, settled, duplicates, form, crs, digests, \
+    spatial, content, cause, code) \
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::smallint[], $5::bigint[], \
+    $6::bigint[], $7::bigint[], $8::smallint[], $9::bigint[], $10::bytea[], $11::bytea[], $12::bytea[], \
+    $13::text[], $14::text[])";
+const INSERT_BODIES: &str = "INSERT INTO body (event, payload) SELECT * FROM unnest($1::uuid[], $2::bytea[])";
+const INSERT_WORK: &str = "INSERT INTO work (event, sink, due, bytes, cause, after, entity, rank) \
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], \
+    $7::uuid[], $8::bytea[])";
 
 /// What one transaction records.
 pub(super) struct Group<'a> {
@@ -43,14 +60,15 @@ pub(super) async fn accept<'a>(
     group: &Group<'a>,
     repeated: bool,
 ) -> Attempt<Plan<'a>> {
-    let decided = match hope(shared, &session, group, repeated).await {
-        Ok(None) => {
-            decide(shared, &session, group, repeated).await.map(|(plan, turns)| (plan, turns, Claims::default()))
+    let decided = async {
+        session.name(&NAMED).await?;
+        if let Some((plan, claims)) = hope(shared, &session, group, repeated).await? {
+            return Ok((plan, Turns::new(), claims));
         }
-        Ok(Some((plan, claims))) => Ok((plan, Turns::new(), claims)),
-        Err(trouble) => Err(trouble),
+        let (plan, turns) = decide(shared, &session, group, repeated).await?;
+        Ok((plan, turns, Claims::default()))
     };
-    let (plan, turns, claims) = match decided {
+    let (plan, turns, claims) = match decided.await {
         Ok(decided) => decided,
         Err(trouble) => return session.end(Err(trouble)).await,
     };
@@ -93,9 +111,8 @@ impl Claims {
         if self.keys.is_empty() {
             return Ok(());
         }
-        let text = "INSERT INTO claim (key, event) SELECT * FROM unnest($1::uuid[], $2::uuid[])";
         let both: [Parameter<'_>; 2] = [(&self.keys, Type::UUID_ARRAY), (&self.events, Type::UUID_ARRAY)];
-        session.execute(text, &both).await.map(drop)
+        session.execute_named(INSERT_CLAIMS, &both).await.map(drop)
     }
 }
 
@@ -176,10 +193,8 @@ pub(super) async fn look_up(
         }
         let keys: Vec<Uuid> = wanted.keys().map(|&key| Uuid(key)).collect();
         let events: Vec<Uuid> = wanted.values().map(|&event| event.into()).collect();
-        let text = "INSERT INTO claim (key, event) SELECT k, e FROM unnest($1::uuid[], $2::uuid[]) AS t(k, e) \
-                    ON CONFLICT (key) DO NOTHING RETURNING key";
         let both: [Parameter<'_>; 2] = [(&keys, Type::UUID_ARRAY), (&events, Type::UUID_ARRAY)];
-        for row in session.query(text, &both).await? {
+        for row in session.query_named(CLAIM_KEYS, &both).await? {
             let Uuid(key) = get(&row, 0)?;
             if let Some(event) = wanted.remove(&key) {
                 known.taken.insert(key, event);
@@ -424,11 +439,6 @@ impl<'p> Rows<'p> {
         if self.ids.is_empty() {
             return Ok(());
         }
-        let text = "INSERT INTO event (id, source, state, outcome, received, settled, duplicates, form, crs, digests, \
-                    spatial, content, cause, code) \
-                    SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::smallint[], $5::bigint[], \
-                    $6::bigint[], $7::bigint[], $8::smallint[], $9::bigint[], $10::bytea[], $11::bytea[], $12::bytea[], \
-                    $13::text[], $14::text[])";
         let parameters: [Parameter<'_>; 14] = [
             (&self.ids, Type::UUID_ARRAY),
             (&self.sources, Type::TEXT_ARRAY),
@@ -445,25 +455,21 @@ impl<'p> Rows<'p> {
             (&self.causes, Type::TEXT_ARRAY),
             (&self.codes, Type::TEXT_ARRAY),
         ];
-        session.execute(text, &parameters).await.map(drop)
+        session.execute_named(INSERT_EVENTS, &parameters).await.map(drop)
     }
 
     pub(super) async fn insert_bodies(&self, session: &Session) -> Attempt<()> {
         if self.body_ids.is_empty() {
             return Ok(());
         }
-        let text = "INSERT INTO body (event, payload) SELECT * FROM unnest($1::uuid[], $2::bytea[])";
         let both: [Parameter<'_>; 2] = [(&self.body_ids, Type::UUID_ARRAY), (&self.payloads, Type::BYTEA_ARRAY)];
-        session.execute(text, &both).await.map(drop)
+        session.execute_named(INSERT_BODIES, &both).await.map(drop)
     }
 
     pub(super) async fn insert_work(&self, session: &Session) -> Attempt<()> {
         if self.work_ids.is_empty() {
             return Ok(());
         }
-        let text = "INSERT INTO work (event, sink, due, bytes, cause, after, entity, rank) \
-                    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], \
-                    $7::uuid[], $8::bytea[])";
         let parameters: [Parameter<'_>; 8] = [
             (&self.work_ids, Type::UUID_ARRAY),
             (&self.sinks, Type::TEXT_ARRAY),
@@ -474,6 +480,6 @@ impl<'p> Rows<'p> {
             (&self.entities, Type::UUID_ARRAY),
             (&self.ranks, Type::BYTEA_ARRAY),
         ];
-        session.execute(text, &parameters).await.map(drop)
+        session.execute_named(INSERT_WORK, &parameters).await.map(drop)
     }
 }

@@ -21,6 +21,12 @@ pub(super) const OWN_SLOTS: i64 = 8;
 const GROUP_SOURCE: &str = "";
 const GROUP_NAME: &str = "group";
 
+/// Adds to the rows of a slot; the number of a group takes the place of the one before.
+pub(super) const ADD_COUNTS: &str = "INSERT INTO counter AS c (source, name, slot, value) \
+    SELECT s, n, $3::bigint, v FROM unnest($1::text[], $2::text[], $4::bigint[]) AS t(s, n, v) \
+    ON CONFLICT (source, name, slot) DO UPDATE \
+    SET value = CASE WHEN c.source = '' THEN excluded.value ELSE c.value + excluded.value END";
+
 /// What a transaction counts.
 #[derive(Default)]
 pub(super) struct Counts {
@@ -88,17 +94,13 @@ impl Counts {
         let sources: Vec<&str> = rows.iter().map(|row| row.0).collect();
         let names: Vec<&str> = rows.iter().map(|row| row.1).collect();
         let values: Vec<i64> = rows.iter().map(|row| row.2).collect();
-        let text = "INSERT INTO counter AS c (source, name, slot, value) \
-             SELECT s, n, $3, v FROM unnest($1::text[], $2::text[], $4::bigint[]) AS t(s, n, v) \
-             ON CONFLICT (source, name, slot) DO UPDATE \
-             SET value = CASE WHEN c.source = '' THEN excluded.value ELSE c.value + excluded.value END";
         let parameters: [crate::postgres::Parameter<'_>; 4] = [
             (&sources, Type::TEXT_ARRAY),
             (&names, Type::TEXT_ARRAY),
             (&slot, Type::INT8),
             (&values, Type::INT8_ARRAY),
         ];
-        session.execute(text, &parameters).await.map(drop)
+        session.execute_named(ADD_COUNTS, &parameters).await.map(drop)
     }
 }
 
