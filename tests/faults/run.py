@@ -2,9 +2,9 @@
 
     python tests/faults/run.py [NAME…] [--binary PATH] [--seed N]
 
-Each takes at most two minutes where the machine has nothing else to do. `power` and `full` mount small disks and need root and loop devices: where there are none they
-fail, unless GEONCE_LEAVE_OUT_DISK_FAULTS=1 allows to leave them out. Those with shared stores start servers of their own. A seed
-repeats a run as far as the clock allows.
+Each takes at most two minutes where the machine has nothing else to do. `power` and `full` mount small disks and need root and
+loop devices: where there are none they fail, unless GEONCE_LEAVE_OUT_DISK_FAULTS=1 allows to leave them out. Those with shared
+stores start servers of their own. A seed repeats a run as far as the clock allows.
 """
 
 import argparse
@@ -29,10 +29,13 @@ GROUPS = [
     ["versions"],
     ["cache"],
     ["load"],
-    ["freeze", "journal", "network", "redis_store"],
+    # Alone: what it measures is how soon a gateway acknowledges again.
+    ["network"],
+    ["freeze", "journal", "redis_store"],
 ]
 TESTS = [name for group in GROUPS for name in group]
-SECONDS_MAX = 300
+# Long enough for a machine that is busy with other things: this ends what hangs, and says nothing about speed.
+SECONDS_MAX = 900
 TIDY_SECONDS_MAX = 20
 
 

@@ -21,7 +21,8 @@ SENDERS = 16
 TOGETHER_MAX = 12
 # One in so many entities ends deleted, and as many others are deleted in between.
 DELETED_EVERY = 20
-SETTLE_SECONDS_MAX = 60
+# Without any event being done; all of them may take longer.
+STANDSTILL_SECONDS_MAX = 60
 
 CONFIG = """
 [store]
@@ -145,7 +146,7 @@ def main() -> int:
             bodies, ports = requests(deliveries, rng), [gateway.port for gateway in pair]
             latencies = asyncio.run(send_all(bodies, ports, rng, result))
             sent = time.monotonic()
-            settle(pair[0], SETTLE_SECONDS_MAX)
+            settle(pair[0], STANDSTILL_SECONDS_MAX)
             settled = time.monotonic()
             for gateway in pair:
                 code = gateway.stop()
