@@ -16,7 +16,8 @@ KILLS = 20
 ROLLS = 2
 SENDERS = 24
 LIFE_SECONDS = (0.4, 1.2)
-RATE_MIN = 500
+# Fewer, and a kill would hardly meet anything in flight. How fast it is beyond that is printed, not judged.
+ACKNOWLEDGED_PER_KILL_MIN = 100
 
 
 async def run(pair: list, traffic: Traffic, result: Result, seed: int) -> None:
@@ -35,10 +36,10 @@ async def run(pair: list, traffic: Traffic, result: Result, seed: int) -> None:
         code = await asyncio.to_thread(gateway.stop)
         result.require(code == 0, f"{gateway.instance} was asked to stop and ended with {code}")
         await asyncio.to_thread(gateway.start)
-    rate = len(traffic.latencies) / (time.monotonic() - began)
+    acknowledged, seconds = len(traffic.latencies), time.monotonic() - began
     await traffic.finish(senders)
-    result.more = {"kills": KILLS, "restarts": 2 * ROLLS, "rate": f"{rate:.0f}/s"}
-    result.require(rate >= RATE_MIN, f"only {rate:.0f} events/s: too few to mean anything")
+    result.more = {"kills": KILLS, "restarts": 2 * ROLLS, "rate": f"{acknowledged / seconds:.0f}/s"}
+    result.require(acknowledged >= KILLS * ACKNOWLEDGED_PER_KILL_MIN, f"only {acknowledged} acknowledged: too few to mean anything")
 
 
 def main() -> int:

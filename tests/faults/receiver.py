@@ -12,7 +12,7 @@ import time
 
 from client import Answer, Connection, feature
 from gateway import Gateway
-from law import Result, options, percentile_99, query
+from law import Result, median, options, percentile_99, query
 
 CONFIG = """
 [source.default]
@@ -34,7 +34,10 @@ layer = "features"
 """
 RACERS = 20
 LARGE_BYTES = 30_000_000
+# A gateway that stalls others while it reads does so in every turn, a busy machine in some.
+STALL_TURNS = 3
 STALL_SECONDS_MAX = 0.5
+SLOWEST_SECONDS_MAX = 5.0
 SETTLED_SECONDS_MAX = 10
 
 
@@ -145,21 +148,28 @@ async def impossible_geometries_are_refused_with_code_and_place(bench: Bench) ->
         )
 
 
+async def slowest_beside(bench: Bench, huge: bytes, first: int) -> float:
+    """The longest that one of forty events took while a large body was sent."""
+    sending = asyncio.create_task(bench.post(huge))
+    slowest = 0.0
+    for number in range(first, first + 40):
+        start = time.monotonic()
+        check((await bench.post(feature(number))).status == 202, "a good event was not accepted meanwhile")
+        slowest = max(slowest, time.monotonic() - start)
+    answer = await sending
+    check(answer.status == 413, f"the large body was answered with {answer.status}")
+    return slowest
+
+
 async def a_body_of_30_megabytes_stalls_nobody(bench: Bench) -> None:
     huge = (
         b'{"type":"Feature","geometry":{"type":"LineString","coordinates":['
         + b"[1.5,2.5]," * (LARGE_BYTES // 10)
         + b"[1,2]]}}"
     )
-    sending = asyncio.create_task(bench.post(huge))
-    slowest = 0.0
-    for number in range(400, 440):
-        start = time.monotonic()
-        check((await bench.post(feature(number))).status == 202, "a good event was not accepted meanwhile")
-        slowest = max(slowest, time.monotonic() - start)
-    answer = await sending
-    check(answer.status == 413, f"the large body was answered with {answer.status}")
-    check(slowest < STALL_SECONDS_MAX, f"another request waited {slowest:.2f} s")
+    waits = [await slowest_beside(bench, huge, 4_000 + 40 * turn) for turn in range(STALL_TURNS)]
+    told = f"other requests waited {', '.join(f'{wait:.2f} s' for wait in waits)}"
+    check(median(waits) < STALL_SECONDS_MAX and max(waits) < SLOWEST_SECONDS_MAX, told)
 
 
 async def the_payload_is_stored_byte_for_byte(bench: Bench) -> None:
