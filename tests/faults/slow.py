@@ -22,9 +22,12 @@ from law import Result, hold, options, percentile_99
 EACH = 60
 CLOSED_SECONDS_MAX = 25
 MEMORY_MEGABYTES_MAX = 256
-# Attackers, senders and gateway share the machine, so how much slower good traffic gets is printed, not judged; that it is
-# served at all is.
+# Longer, so that whoever could open a connection only late is still played to the end.
+PLAYED_SECONDS_MAX = CLOSED_SECONDS_MAX + 35
+# Attackers, senders and gateway share the machine, so how much slower good traffic gets is printed; what is judged is that it is
+# served at all: within this, or within so many times what it took before them where the machine is slow.
 P99_SECONDS_MAX = 0.5
+SLOWER_MAX = 10
 GOOD_SENDERS = 8
 GOOD_PAUSE_SECONDS = 0.02
 BOMB_MEGABYTES = 256
@@ -144,10 +147,12 @@ def bomb() -> bytes:
 async def attack(port: int, kind, number: int) -> tuple[str, float | None, list[int]]:
     """Plays one client until it is closed: its kind, the seconds it took, the statuses it was answered with."""
     start, statuses = time.monotonic(), []
-    connection = None
+    connection, limit = None, asyncio.timeout(PLAYED_SECONDS_MAX)
     try:
-        async with asyncio.timeout(CLOSED_SECONDS_MAX + 5):
+        async with limit:
             connection = await Connection.open(port, f"127.0.1.{1 + number % 200}")
+            # Hundreds open theirs at once; the gateway's limits count from here.
+            start = time.monotonic()
             if kind is never_reads:
                 connection.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             playing = asyncio.create_task(kind(connection))
@@ -161,12 +166,11 @@ async def attack(port: int, kind, number: int) -> tuple[str, float | None, list[
                 await connection.reader.read()
     except (OSError, ValueError, asyncio.IncompleteReadError):
         pass
-    except asyncio.TimeoutError:
-        return kind.__name__, None, statuses
     finally:
         if connection:
             connection.close()
-    return kind.__name__, time.monotonic() - start, statuses
+    # Asked of the limit itself: that it was exceeded is an OSError as well.
+    return kind.__name__, None if limit.expired() else time.monotonic() - start, statuses
 
 
 async def attack_all(port: int) -> None:
@@ -193,9 +197,8 @@ async def run(gateway: Gateway, traffic: Traffic, result: Result) -> None:
         "memory": f"{memory:.0f}MB",
         "postponed": traffic.postponed,
     }
-    result.require(
-        p99 < P99_SECONDS_MAX, f"good p99 {p99 * 1000:.0f} ms, before {baseline * 1000:.0f} ms"
-    )
+    p99_max = max(P99_SECONDS_MAX, SLOWER_MAX * baseline)
+    result.require(p99 < p99_max, f"good p99 {p99 * 1000:.0f} ms, before {baseline * 1000:.0f} ms")
     result.require(memory < MEMORY_MEGABYTES_MAX, f"memory {memory:.0f} MB")
     result.require(gateway.alive(), "the gateway ended")
 
