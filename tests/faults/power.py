@@ -24,6 +24,8 @@ from law import Result, options, trial, whole
 CUTS = 5
 SENDERS = 24
 DISK_MEGABYTES = 512
+# What a control must have written, however long it takes to start.
+CONTROL_ROWS_MIN = 20
 WRITER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -40,11 +42,12 @@ def control(disk: Disk, synchronous: str) -> int:
     """Rows that a plain writer had called written, and that a power cut took."""
     file = disk.mount_point / f"control-{synchronous}.db"
     with subprocess.Popen([sys.executable, "-c", WRITER, str(file), synchronous], stdout=subprocess.PIPE) as writer:
-        time.sleep(0.7)
+        first = sum(bool(writer.stdout.readline()) for _ in range(CONTROL_ROWS_MIN))
+        time.sleep(0.5)
         writer.send_signal(signal.SIGSTOP)
         disk.cut_power()
         writer.kill()
-        written = writer.stdout.read().count(b"\n")
+        written = first + writer.stdout.read().count(b"\n")
     disk.power_on()
     with contextlib.closing(sqlite3.connect(file)) as connection:
         try:
