@@ -8,11 +8,16 @@ mod sealing;
 use super::{Embedded, Tuning};
 use crate::store::conformance::{self, Bench};
 use crate::store::{Access, Options, Store, Verdict};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 /// A store of which the log is sealed after every few keys.
 const TINY: Tuning = Tuning { segment_keys: 8, slice_keys: 3, restart_frames: super::RESTART_FRAMES };
+
+/// How often files are copied that change meanwhile.
+const COPIES_MAX: usize = 100;
+const LOG_HEADER_BYTES: u64 = 32;
 
 fn open(file: &Path, access: Access, tuning: Tuning) -> Arc<Embedded> {
     Arc::new(Embedded::open(Some(file), &Options::default(), access, tuning).unwrap())
@@ -28,12 +33,32 @@ fn bench(store: &Arc<Embedded>) -> Bench {
 
 /// Copies what a crash at this moment would leave behind.
 fn copy_files(from: &Path, to: &Path) {
-    // The file first: what is copied into it later is in the log still.
-    for suffix in ["", "-wal"] {
-        if let Err(error) = std::fs::copy(super::beside(from, suffix), super::beside(to, suffix)) {
-            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    for _ in 0..COPIES_MAX {
+        let log = log_header(from);
+        // The file first: what is copied into it later is in the log still.
+        for suffix in ["", "-wal"] {
+            if let Err(error) = std::fs::copy(super::beside(from, suffix), super::beside(to, suffix)) {
+                assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+            }
+        }
+        // Unless the log was begun anew meanwhile: no crash leaves such a file beside such a log.
+        if log_header(from) == log {
+            return;
         }
     }
+    panic!("the log is begun anew faster than it is copied");
+}
+
+/// The header of the log, which is another whenever the log is begun anew.
+fn log_header(file: &Path) -> Vec<u8> {
+    let mut header = Vec::new();
+    match std::fs::File::open(super::beside(file, "-wal")) {
+        Ok(log) => {
+            log.take(LOG_HEADER_BYTES).read_to_end(&mut header).unwrap();
+        }
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+    }
+    header
 }
 
 /// Whether every one of these keys is known, and nothing is wrong with the store.
