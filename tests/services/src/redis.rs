@@ -62,6 +62,22 @@ impl Redis {
         run(&mut client(self.port, words)).trim_end().to_owned()
     }
 
+    /// Waits until a replica has all that was written before. `WAIT` would not do: it looks only at what its own connection
+    /// has written, and this one has written nothing.
+    pub fn await_replica(&self) {
+        let mut written = 0;
+        until("a replica", || {
+            let info = self.say(&["INFO", "replication"]);
+            // Nothing is counted before the first replica comes.
+            if written == 0 {
+                written = number(&info, "master_repl_offset:").unwrap_or(0);
+            }
+            let mut replicas = info.lines().filter(|line| line.contains("state=online"));
+            let has_all = |line: &str| written > 0 && number(line, "offset=").is_some_and(|offset| offset >= written);
+            if replicas.any(has_all) { Ok(()) } else { Err(info) }
+        });
+    }
+
     /// Its process.
     pub fn process(&self) -> u32 {
         let info = self.say(&["INFO", "server"]);
@@ -99,6 +115,11 @@ fn launch(folder: &Folder, port: u16, settings: &[String]) -> Server {
         ["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", &folder_text].map(str::to_owned).into();
     arguments.extend_from_slice(settings);
     Server::start(Path::new(PROGRAM), &arguments, &folder.join("log"), "TERM")
+}
+
+/// The number after a name, in lines of fields.
+fn number(text: &str, name: &str) -> Option<u64> {
+    text.split(['\r', '\n', ',']).find_map(|field| field.strip_prefix(name)?.parse().ok())
 }
 
 fn client(port: u16, words: &[&str]) -> Command {

@@ -97,7 +97,7 @@ async fn in_a_cluster_entries_are_spread_and_a_dead_primary_is_replaced() {
 async fn with_sentinels_the_new_primary_is_found() {
     let mut sentinels = Sentinels::start();
     let [first, second] = shared_by_two(&sentinels.url()).await;
-    assert_eq!(sentinels.primary.say(&["WAIT", "1", "5000"]), "1");
+    sentinels.primary.await_replica();
     sentinels.primary.kill();
     until("the gateway has noticed", || !second.cached.condition().reachable || second.counts().breaker_opened > 0)
         .await;

@@ -157,7 +157,7 @@ async fn with_sentinels_the_store_works_again_after_the_primary_died() {
     let bench = bench(&url);
     bench.fill(&["a", "b"], START).await;
     // Replication is not waited for; what failover can lose is documented. Here nothing is on its way any more.
-    assert_eq!(sentinels.primary.say(&["WAIT", "1", "5000"]), "1");
+    sentinels.primary.await_replica();
     sentinels.primary.kill();
     eventually(&bench, "c").await;
     let ledger = bench.ledger().await;
@@ -187,7 +187,7 @@ async fn in_a_cluster_the_store_works_again_after_its_primary_died() {
     let bench = bench(&url);
     bench.fill(&["a", "b"], START).await;
     let (place, _) = owner(&cluster, &prefix);
-    assert_eq!(cluster.nodes[place].say(&["WAIT", "1", "5000"]), "1");
+    cluster.nodes[place].await_replica();
     cluster.nodes[place].kill();
     eventually(&bench, "c").await;
     assert_eq!(bench.ledger().await.waiting, 3);
