@@ -23,8 +23,8 @@ pub enum Fault {
     Reset,
     /// Every answer comes so much later.
     Delay(Duration),
-    /// After a request with these bytes in it, one in `in_n` times, the answer is swallowed and the connection ends: the
-    /// client cannot know whether it was done.
+    /// After a request with these bytes in it, the first and then one in `in_n`, the answer is swallowed and the connection
+    /// ends: the client cannot know whether it was done.
     Swallow { bytes: &'static [u8], in_n: u64 },
 }
 
@@ -81,9 +81,11 @@ impl Proxy {
         self.address.port()
     }
 
-    /// From now on.
+    /// From now on, counted from here.
     pub fn set(&self, fault: Fault) {
-        *self.state.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        let mut now = self.state.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        self.state.seen.store(0, Ordering::Relaxed);
+        *now = fault;
     }
 
     /// How many answers were swallowed.
