@@ -40,7 +40,7 @@ impl Postgres {
 
     /// Starts a server with settings such as `fsync=off`.
     pub fn start(settings: &[&str]) -> Postgres {
-        let (folder, programs, port) = (Folder::new("postgres"), programs(), free_port());
+        let (folder, programs) = (Folder::new("postgres"), programs());
         let data = folder.join("data");
         run(command(programs.join("initdb"))
             .args(["-U", "postgres", "-A", "trust", "--no-locale", "-E", "UTF8", "--no-sync", "-D"])
@@ -51,6 +51,8 @@ impl Postgres {
             format!("unix_socket_directories={}", folder.path().display()),
             "max_connections=200".to_owned(),
         ]);
+        // Chosen last: others could take it while the files are made.
+        let port = free_port();
         let server = launch(&folder, port, &settings);
         let started = Postgres { folder, port, server, settings, databases: AtomicU32::new(0) };
         started.await_answer();
