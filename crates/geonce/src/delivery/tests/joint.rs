@@ -189,6 +189,10 @@ async fn a_journal_before_the_store_changes_nothing_about_it() {
     let url = server.database();
     let (folder, main) = (tempfile::tempdir().unwrap(), url.clone());
     let open = move || store::open(&main, &Options::default(), Access::Gateway, Path::new("."));
+    // Its tables are made before: a journal does not wait for long until the store is open.
+    let first = open.clone();
+    let made = tokio::task::spawn_blocking(move || first().unwrap()).await.unwrap();
+    made.close().await.unwrap();
     let file = folder.path().join("journal.db");
     let journal = Journal { file: &file, bytes_max: 1 << 30, sources: [Arc::from("drones")].into() };
     let store = store::spill::open(Arc::new(open), journal, Arc::new(SystemClock)).unwrap();

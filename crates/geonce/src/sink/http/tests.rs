@@ -312,7 +312,7 @@ async fn an_endpoint_that_is_gone_is_asked_no_more() {
 
 #[tokio::test]
 async fn silence_is_no_answer() {
-    let short = Options { timeout: Duration::from_millis(300), ..options() };
+    let (short, long) = (Options { timeout: Duration::from_millis(300), ..options() }, options());
     let refused = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap()
@@ -320,17 +320,20 @@ async fn silence_is_no_answer() {
     let mute = raw_server(Vec::new(), false).await;
     let closing = raw_server(Vec::new(), true).await;
     let torn = raw_server(b"HTTP/1.1 200 OK\r\ncontent-le".to_vec(), true).await;
-    for (address, code) in
-        [(refused, "http_connect"), (mute, "http_timeout"), (closing, "http_lost"), (torn, "http_lost")]
-    {
-        let written = one(&sink(address, &short)).await;
+    for (address, options, code) in [
+        (refused, &long, "http_connect"),
+        (mute, &short, "http_timeout"),
+        (closing, &long, "http_lost"),
+        (torn, &long, "http_lost"),
+    ] {
+        let written = one(&sink(address, options)).await;
         assert_eq!(judged(&written), Some(("retry", Class::Unavailable, code.to_owned(), false)));
     }
     let garbled = raw_server(b"SSH-2.0-OpenSSH_9.9\r\n\r\n".to_vec(), true).await;
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x-a: b\r\n".repeat(20_000));
     let headers = raw_server(many.into_bytes(), true).await;
     for address in [garbled, headers] {
-        let written = one(&sink(address, &short)).await;
+        let written = one(&sink(address, &long)).await;
         assert_eq!(judged(&written), Some(("retry", Class::Unavailable, "http_protocol".to_owned(), true)));
     }
 }

@@ -188,8 +188,9 @@ async fn a_silent_or_dripping_server_is_left() {
         })
         .await;
         let error = run(&site.url("/a.csv"), &short).await.error();
-        assert!(error.contains("within 0") && error.contains("attempts"), "{error}");
-        assert_eq!(site.seen().len(), 6, "{error}");
+        assert!(error.contains("within 0") && error.contains("the last of 6 attempts"), "{error}");
+        // On a busy machine an attempt may be over before the server has read what was asked.
+        assert!(site.seen().len() <= 6, "{error}");
     }
 }
 
