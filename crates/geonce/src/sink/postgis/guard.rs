@@ -246,7 +246,7 @@ impl Guard {
         if keys.is_empty() {
             return Ok(HashMap::new());
         }
-        let sql = format!("SELECT key, stale FROM {} WHERE layer = $1 AND key = ANY($2)", self.table("geonce_applied"));
+        let sql = one_by_one("key, stale", &self.table("geonce_applied"), "key = u.one");
         let rows = session.query(&sql, &[(&layer, Type::INT4), (&keys, Type::UUID_ARRAY)]).await?;
         let outcome = |stale| if stale { Outcome::Stale } else { Outcome::Applied };
         rows.iter().map(|row| Ok((read::<Id>(row, 0)?.0, outcome(read(row, 1)?)))).collect()
@@ -279,8 +279,7 @@ impl Guard {
         layer: i32,
         entities: &BTreeSet<[u8; 32]>,
     ) -> Answer<HashSet<[u8; 32]>> {
-        let table = self.table("geonce_entity");
-        let sql = format!("SELECT entity FROM {table} WHERE layer = $1 AND entity = ANY($2)");
+        let sql = one_by_one("entity", &self.table("geonce_entity"), "entity = u.one");
         let entities: Vec<&[u8]> = entities.iter().map(|entity| &entity[..]).collect();
         let rows = session.query(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await?;
         rows.iter().map(|row| bytes(row, 0)).collect()
@@ -327,10 +326,8 @@ impl Guard {
         if entities.is_empty() {
             return Ok(HashMap::new());
         }
-        let sql = format!(
-            "SELECT entity, version, key, content, fid FROM {} WHERE layer = $1 AND entity = ANY($2) AND version IS NOT NULL",
-            self.table("geonce_entity")
-        );
+        let (columns, table) = ("entity, version, key, content, fid", self.table("geonce_entity"));
+        let sql = one_by_one(columns, &table, "entity = u.one AND version IS NOT NULL");
         let entities: Vec<&[u8]> = entities.iter().map(|entity| &entity[..]).collect();
         let rows = session.query(&sql, &[(&layer, Type::INT4), (&entities, Type::BYTEA_ARRAY)]).await?;
         let held = |row: &Row| {
@@ -373,6 +370,15 @@ impl Guard {
 pub(crate) fn read<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Answer<T> {
     row.try_get(index)
         .map_err(|error| Error::new(Kind::Corrupt, "reading what the database holds").because(error.to_string()).into())
+}
+
+/// Asks for each of `$2` in layer `$1` by itself. With `= ANY`, a server that does not know yet how much a new table holds reads all
+/// of the layer for each batch.
+fn one_by_one(columns: &str, table: &str, is_it: &str) -> String {
+    format!(
+        "SELECT found.* FROM unnest($2) AS u (one) \
+         CROSS JOIN LATERAL (SELECT {columns} FROM {table} WHERE layer = $1 AND {is_it} OFFSET 0) AS found"
+    )
 }
 
 fn bytes(row: &Row, index: usize) -> Answer<[u8; 32]> {
