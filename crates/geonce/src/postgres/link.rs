@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::AbortHandle;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::{Client, Config, Error, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -31,10 +32,13 @@ impl Manager for Links {
     async fn create(&self) -> Result<Link, Error> {
         // Large and rare: every transaction would carry it along.
         let (client, connection) = Box::pin(self.config.connect(self.tls.clone())).await?;
-        // It ends with its client; why it ended otherwise, whoever waits for an answer is told.
-        tokio::spawn(connection);
-        let kept = if is_direct(&client).await? { Some(Mutex::default()) } else { None };
-        Ok(Link { client, kept })
+        // Why it ended, whoever waits for an answer is told.
+        let task = tokio::spawn(connection).abort_handle();
+        let mut link = Link { client, kept: None, task };
+        if is_direct(&link.client).await? {
+            link.kept = Some(Mutex::default());
+        }
+        Ok(link)
     }
 
     async fn recycle(&self, link: &mut Link, _: &Metrics) -> RecycleResult<Error> {
@@ -46,6 +50,14 @@ pub(super) struct Link {
     pub(super) client: Client,
     /// `None` behind a pooler.
     kept: Option<Mutex<Kept>>,
+    task: AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Otherwise it would first wait for answers that nobody wants any more, and that may never come.
+        self.task.abort();
+    }
 }
 
 #[derive(Default)]

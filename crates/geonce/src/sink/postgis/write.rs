@@ -152,9 +152,9 @@ impl<'a> Writer<'a> {
         let mut bytes = 0;
         for index in order {
             let more = self.row(index).map_or(0, Row::bytes);
-            // A repair is looked at by itself: what it is a repair of may be here.
+            // A repair is looked at by itself, so it is the last of its part too: what it is a repair of may be here.
             let alone = |index: usize| self.event(index).origin.is_some();
-            let fits = |part: &[usize]| !alone(index) && !part.iter().any(|&other| alone(other));
+            let fits = |part: &[usize]| !alone(index) && !part.last().is_some_and(|&last| alone(last));
             match parts.last_mut() {
                 Some(part) if part.len() < PART_ROWS_MAX && bytes + more <= PART_BYTES_MAX && fits(part) => {
                     part.push(index);
