@@ -1,7 +1,7 @@
 //! Connections to `PostgreSQL`: pooled, encrypted where asked, with time-outs.
 //!
-//! Everything works through pgbouncer in transaction mode: statements have names only where nothing is in between ([`link`]),
-//! and settings last for one transaction. A transaction is repeated where that cannot do harm: see [`Tries`].
+//! Everything works through pgbouncer in transaction mode: statements have names, and settings outlast a transaction, only where
+//! nothing is in between ([`link`]). A transaction is repeated where that cannot do harm: see [`Tries`].
 
 mod link;
 mod silence;
@@ -262,7 +262,7 @@ impl Pool {
         let text = if heard(BEGIN_MAX, session.link()?.keep(&self.settings)).await? {
             format!("{begin}; SELECT pg_catalog.pg_backend_pid(), {CLOCK}")
         } else {
-            format!("{begin}; SELECT {}, pg_catalog.pg_backend_pid(), {CLOCK}", self.settings.columns("true"))
+            format!("{begin}; SELECT {}, pg_catalog.pg_backend_pid(), {CLOCK}", self.settings.columns(true))
         };
         let answers = heard(BEGIN_MAX, session.client()?.simple_query(&text)).await?;
         let last = |place: usize| {
@@ -280,7 +280,7 @@ impl Pool {
 
     /// What every transaction sets for itself, as the columns of a query.
     pub(crate) fn settings(&self) -> String {
-        self.settings.columns("true")
+        self.settings.columns(true)
     }
 
     /// Ends all connections. Whoever waits for one is told.
@@ -307,7 +307,7 @@ impl Settings {
     }
 
     /// As the columns of a query that sets them, for a transaction only or from then on.
-    fn columns(&self, for_a_transaction: &str) -> String {
+    fn columns(&self, for_a_transaction: bool) -> String {
         let set = |(name, value): &(String, String)| {
             format!("pg_catalog.set_config({}, {}, {for_a_transaction})", literal(name), literal(value))
         };

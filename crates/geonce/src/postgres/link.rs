@@ -77,7 +77,7 @@ impl Link {
         let Some(known) = self.kept().map(|kept| kept.settings.as_ref() == Some(settings)) else { return Ok(false) };
         if !known {
             // What was set before may remain: those who share connections have settings for the same things.
-            self.client.batch_execute(&format!("SELECT {}", settings.columns("false"))).await?;
+            self.client.batch_execute(&format!("SELECT {}", settings.columns(false))).await?;
             self.kept().into_iter().for_each(|mut kept| kept.settings = Some(Arc::clone(settings)));
         }
         Ok(true)
